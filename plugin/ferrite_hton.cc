@@ -233,6 +233,7 @@ static void report_unknown_tables() {
 /* What a DDL statement had left when the server ended is gone. What a rewind or a restore has
    brought back of one, the server's own log of DDL does not know. */
 static int hton_ddl_recovery_done(handlerton *) {
+  ferrite_recovery_is_over();
   if (!ferrite_engine) return 0;
   /* Not before: a .frm file may be what a CREATE or DROP TABLE had left that was cut off. */
   ferrite_report_lost_tables();

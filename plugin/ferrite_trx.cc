@@ -435,16 +435,27 @@ bool ferrite_take_over_prepared() {
   return true;
 }
 
+/* The server decides what a crash has left prepared before it looks at its DDL log, and nobody's
+   statement runs until it has. 11.8 would tell a rollback of these by a call of its own
+   (recover_rollback_by_xid), but not in a Galera cluster, and not a commit. */
+static bool recovery_is_over = false;
+
+void ferrite_recovery_is_over() { recovery_is_over = true; }
+
+static bool is_recovering() { return !mysqld_server_started && !recovery_is_over; }
+
 int ferrite_hton_commit_by_xid(XID *xid) {
   fe_xid x;
   to_fe_xid(xid, &x);
-  return xa_result(fe_commit_by_xid(ferrite_engine, &x));
+  return xa_result(is_recovering() ? fe_commit_recovered(ferrite_engine, &x)
+                                   : fe_commit_by_xid(ferrite_engine, &x));
 }
 
 int ferrite_hton_rollback_by_xid(XID *xid) {
   fe_xid x;
   to_fe_xid(xid, &x);
-  return xa_result(fe_rollback_by_xid(ferrite_engine, &x));
+  return xa_result(is_recovering() ? fe_roll_back_recovered(ferrite_engine, &x)
+                                   : fe_rollback_by_xid(ferrite_engine, &x));
 }
 
 void ferrite_hton_checkpoint_request(void *cookie) {

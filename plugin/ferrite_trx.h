@@ -20,6 +20,8 @@ int ferrite_hton_recover(XID *list, uint len);
 /* For a plugin that is installed while the server runs: XA RECOVER lists what users have prepared.
    False: some of them the server itself has prepared, and decides only when it starts. */
 bool ferrite_take_over_prepared();
+/* The server has decided what it found prepared; from here on there may be statements. */
+void ferrite_recovery_is_over();
 int ferrite_hton_commit_by_xid(XID *xid);
 int ferrite_hton_rollback_by_xid(XID *xid);
 void ferrite_hton_checkpoint_request(void *cookie);

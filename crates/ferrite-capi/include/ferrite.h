@@ -380,6 +380,10 @@ void fe_recovered_xids(fe_engine *engine, void (*each)(void *arg, const fe_xid *
 /* Durable on return; FE_NOT_FOUND for an unknown xid. */
 fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid);
 fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
+/* The same while the server starts and nobody can connect: the decision is durable on return, and waits
+   for nothing that grows with the transaction. A large one is rolled back by a thread. */
+fe_code fe_commit_recovered(fe_engine *engine, const fe_xid *xid);
+fe_code fe_roll_back_recovered(fe_engine *engine, const fe_xid *xid);
 
 /* A savepoint is a position; the caller keeps it. FE_ROLLED_BACK: nothing but a rollback is left of
    the transaction. */

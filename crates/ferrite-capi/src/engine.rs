@@ -302,3 +302,23 @@ pub unsafe extern "C" fn fe_rollback_by_xid(engine: *mut fe_engine, xid: *const 
     // SAFETY: a valid handle and xid.
     code(unsafe { engine_of(engine).rollback_by_xid(&xid_of(xid)) })
 }
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_commit_recovered(
+    engine: *mut fe_engine,
+    xid: *const fe_xid,
+) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { engine_of(engine).commit_recovered(&xid_of(xid)) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_roll_back_recovered(
+    engine: *mut fe_engine,
+    xid: *const fe_xid,
+) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { engine_of(engine).roll_back_recovered(&xid_of(xid)) })
+}

@@ -1,5 +1,6 @@
 //! Prepared transactions that have no session: decided by XID, by whoever comes, also in a later
-//! life; and now and then by two at once, of whom one must find nothing.
+//! life; and now and then by two at once, of whom one must find nothing. Some are decided by a start, as the server's
+//! recovery does it.
 
 use crate::client::Client;
 use crate::corner::Corner;
@@ -35,10 +36,33 @@ pub fn decider(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, 
     }
 }
 
+/// The server's recovery decides some of what it finds prepared, before anybody comes.
+///
+/// # Errors
+/// A read that failed, where the run injects such faults.
+pub fn decide_at_start(
+    environment: &Arc<Environment>,
+    engine: &Arc<Engine>,
+    seed: u64,
+) -> Result<(), Error> {
+    let mut rng = Rng::new(seed);
+    while rng.chance(1, 3) && decide_next(environment, engine, &mut rng, true)? {}
+    Ok(())
+}
+
 fn decide_one(
     environment: &Arc<Environment>,
     engine: &Arc<Engine>,
     rng: &mut Rng,
+) -> Result<bool, Error> {
+    decide_next(environment, engine, rng, false)
+}
+
+fn decide_next(
+    environment: &Arc<Environment>,
+    engine: &Arc<Engine>,
+    rng: &mut Rng,
+    at_start: bool,
 ) -> Result<bool, Error> {
     let Some(decision) = choose(environment, rng) else {
         return Ok(false);
@@ -49,7 +73,12 @@ fn decide_one(
         commit,
     } = decision;
     sim::note(&format!("tx {serial} is decided: commit {commit}"));
-    if environment.plan.extra.comebacks && rng.chance(1, 3) {
+    if at_start {
+        match commit {
+            true => engine.commit_recovered(&xid)?,
+            false => engine.roll_back_recovered(&xid)?,
+        }
+    } else if environment.plan.extra.comebacks && rng.chance(1, 3) {
         two_decide(engine, &xid, commit)?;
     } else {
         decide(engine, &xid, commit)?;

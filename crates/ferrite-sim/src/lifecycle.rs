@@ -7,7 +7,7 @@ use crate::client::{reads_may_fail, After, Client};
 use crate::corner::Corner;
 use crate::ddl::{create, create_checked};
 use crate::ddl_client::ddl_client;
-use crate::decide::{decide_all, decider};
+use crate::decide::{decide_all, decide_at_start, decider};
 use crate::environment::{End, Environment, Server};
 use crate::family::Constraint;
 use crate::kept;
@@ -69,6 +69,7 @@ fn work(
     verify(environment, engine)?;
     sim::note("settled");
     environment.recovered();
+    decide_at_start(environment, engine, seed_of(environment, number, 96))?;
     make_tables(environment, engine)?;
     let begun = backup::begin(environment, engine, seed_of(environment, number, 98))?;
     run_clients(environment, engine, number);

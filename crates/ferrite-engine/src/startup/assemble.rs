@@ -152,6 +152,7 @@ impl Engine {
             store: parts.store,
             log: parts.log,
             pool: parts.pool,
+            first_txn: parts.txns.next_txn(),
             txns: parts.txns,
             versions,
             locks: LockTable::new(lock_config),

@@ -16,6 +16,7 @@ use crate::startup::page_changes::Retained;
 use crate::startup::page_redo::{self, RedoWriter};
 use crate::startup::progress::Progress;
 use crate::startup::recovery::{self, Analysis};
+use crate::startup::settle::had_room;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::garbage::GarbageList;
@@ -29,7 +30,7 @@ use ferrite_lock::Owner;
 use ferrite_redo::{Log, LogSpan};
 use ferrite_store::{Checkpoint, Store};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, thread, time, Arc};
+use ferrite_sync::{kill_point, time, Arc};
 use ferrite_tree::apply;
 use ferrite_types::{Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 
@@ -251,7 +252,7 @@ impl Engine {
                 continue;
             }
             if !later {
-                has_room = had_room(self.roll_back_loser(&slot))?;
+                has_room = had_room(self.roll_back_loser(&slot, false))?;
             }
             if later || !has_room {
                 self.unsettled.add(slot);
@@ -275,7 +276,8 @@ impl Engine {
     /// versions again. False: there was none.
     fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<bool> {
         self.find_touched(&slot)?;
-        let has_room = later || had_room(self.restore_versions(&slot, false))?;
+        let txn = slot.state.lock().txn;
+        let has_room = later || had_room(self.restore_versions(txn, &slot, false))?;
         if later || !has_room {
             self.unsettled.add(slot.clone());
         }
@@ -353,12 +355,10 @@ impl Engine {
         if self.unsettled.count() == 0 {
             return;
         }
-        if self.config.manual_background {
-            return self.learn_undo();
+        match self.config.manual_background {
+            true => self.learn_undo(),
+            false => self.wake_rollback(),
         }
-        let engine = self.clone();
-        let handle = thread::spawn("ferrite-undo", move || engine.run_rollback());
-        self.threads.lock().push(handle);
     }
 
     /// Slots of the transactions without an end, youngest first.
@@ -382,16 +382,5 @@ impl Engine {
             slot
         };
         unfinished.into_iter().map(restore).collect()
-    }
-}
-
-/// False: the disk was full, or no page in memory could be written so that there was no frame. What was
-/// begun goes on when that is over.
-fn had_room(result: Result<()>) -> Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(e) if ferrite_buffer::is_for_want_of_a_frame(&e) => Ok(false),
-        Err(Error::DiskFull(_)) => Ok(false),
-        Err(e) => Err(e),
     }
 }

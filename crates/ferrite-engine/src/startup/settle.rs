@@ -1,6 +1,7 @@
 //! Transactions of before a crash whose rows are settled while the database is open: those beyond the smallest, of
 //! which as many are settled before anybody comes as have `Config::background_undo_bytes` of undo in all. What had not
-//! prepared is rolled back. What had waits for its decision, and the versions of its rows are made again.
+//! prepared is rolled back, and so is what the server has decided to roll back while it started
+//! (`transaction::decide_at_start`). What had prepared waits for its decision, and the versions of its rows are made again.
 //!
 //! Of one that is left the rows stay locked by its id, as they were; writers wait for it as for any other holder.
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
@@ -17,6 +18,8 @@ use crate::state::garbage::GarbageList;
 use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
+use crate::state::unsettled::Claim;
+use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -33,18 +36,18 @@ const KNOWN_PART: u64 = 4;
 const KNOWN_MOST_BYTES: u64 = 1 << 30;
 
 impl Engine {
-    /// Rolls one back and ends it.
+    /// Rolls one back and ends it. `has_versions`: all that it needs are there.
     ///
     /// # Errors
     /// `Interrupted` by a stop; a page that cannot be read. It can be rolled back again.
-    pub(crate) fn roll_back_loser(&self, slot: &Arc<TxnSlot>) -> Result<()> {
+    pub(crate) fn roll_back_loser(&self, slot: &Arc<TxnSlot>, has_versions: bool) -> Result<()> {
         let mut loser = Transaction::recovered(slot.clone(), GarbageList::default());
         assert_eq!(
             loser.phase(),
             Phase::Active,
             "a prepared transaction is rolled back"
         );
-        let end = loser.roll_back(self, true)?;
+        let end = loser.roll_back(self, Undoes::of_before(has_versions))?;
         debug_assert_eq!(
             slot.state.lock().undo.position(),
             UndoPosition::START,
@@ -56,8 +59,9 @@ impl Engine {
 
     /// Reads what they had changed, so that readers need not wait until they are settled.
     pub(crate) fn learn_undo(&self) {
-        let mut left = (self.pool.size_bytes() / KNOWN_PART).min(KNOWN_MOST_BYTES);
-        for (txn, slot) in self.unsettled.all() {
+        let most = (self.pool.size_bytes() / KNOWN_PART).min(KNOWN_MOST_BYTES);
+        let mut left = most.saturating_sub(self.unsettled.known_bytes() as u64);
+        for (txn, slot) in self.unsettled.unknown() {
             let (bytes, list) = {
                 let state = slot.state.lock();
                 // A prepared one may be decided meanwhile.
@@ -80,14 +84,33 @@ impl Engine {
         }
     }
 
+    /// Starts the thread that settles what is left to be settled, unless one is at it.
+    pub(crate) fn wake_rollback(self: &Arc<Self>) {
+        if self.config.manual_background {
+            return;
+        }
+        // Who ends the threads says so first.
+        let mut threads = self.threads.lock();
+        if self.stop.load(Ordering::SeqCst) || !self.unsettled.needs_thread() {
+            return;
+        }
+        let engine = self.clone();
+        threads.push(thread::spawn("ferrite-undo", move || engine.run_rollback()));
+    }
+
     /// Body of the thread that settles them.
-    pub(crate) fn run_rollback(&self) {
+    fn run_rollback(&self) {
         self.learn_undo();
         while let Some((txn, slot)) = self.unsettled.next() {
-            let is_prepared = slot.state.lock().is_prepared();
+            let is_prepared = {
+                let state = slot.state.lock();
+                (state.txn == txn).then(|| state.is_prepared())
+            };
             let result = match is_prepared {
-                true => self.settle_prepared(txn, &slot),
-                false => self.settle_loser(txn, &slot),
+                Some(true) => self.settle_prepared(txn, &slot).map(drop),
+                Some(false) => self.settle_loser(txn, &slot),
+                // It was committed a moment ago, by the start.
+                None => Ok(()),
             };
             if result == Err(Error::Interrupted) {
                 return;
@@ -96,48 +119,71 @@ impl Engine {
     }
 
     fn settle_loser(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
+        let result = ferrite_buffer::patiently(|| self.settle_loser_now(txn, slot));
+        result.map_err(|e| self.give_up(txn, "cannot be rolled back", e))
+    }
+
+    /// Who calls has claimed it.
+    ///
+    /// # Errors
+    /// As [`Engine::roll_back_loser`].
+    fn settle_loser_now(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
-        match ferrite_buffer::patiently(|| self.roll_back_loser(slot)) {
-            Ok(()) => {
-                assert!(slot.state.lock().txn.is_frozen(), "{txn} has not ended");
-                self.forget_slot(slot);
-                self.settled(txn, "was rolled back", undo, since_us);
-                Ok(())
-            }
-            Err(e) => Err(self.give_up(txn, "cannot be rolled back", e)),
+        self.roll_back_loser(slot, !self.unsettled.lacks_versions(txn))?;
+        assert!(slot.state.lock().txn.is_frozen(), "{txn} has not ended");
+        self.forget_slot(slot);
+        kill_point!("rollback.settled");
+        self.unsettled.done(txn);
+        self.tell_of_settled(txn, "was rolled back", undo, since_us);
+        Ok(())
+    }
+
+    /// Rolls back one that the start has decided to roll back, and that nobody has claimed. What cannot be done now is
+    /// left to the thread.
+    pub(crate) fn roll_back_at_once(&self, txn: TxnId, slot: &Arc<TxnSlot>) {
+        if self.unsettled.claim(txn) != Claim::Mine {
+            return;
+        }
+        match had_room(self.settle_loser_now(txn, slot)) {
+            Ok(true) => debug_assert!(slot.state.lock().txn.is_frozen(), "{txn} has not ended"),
+            Ok(false) => self.unsettled.put_back(txn),
+            Err(e) => drop(self.give_up(txn, "cannot be rolled back", e)),
         }
     }
 
-    /// Makes the versions of a prepared one again. It stays, and may be decided then.
+    /// Makes the versions of a prepared one again. It stays, and may be decided then. False: the start has decided it
+    /// meanwhile, and what was made is of no use.
     ///
     /// # Errors
     /// Why they cannot be made: it can only be rolled back. `Interrupted` by a stop.
-    pub(crate) fn settle_prepared(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
+    pub(crate) fn settle_prepared(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<bool> {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
-        match ferrite_buffer::patiently(|| self.restore_versions(slot, true)) {
+        let result = ferrite_buffer::patiently(|| self.restore_versions(txn, slot, true));
+        if result == Err(Error::Interrupted) && slot.state.lock().is_prepared_as(txn) {
+            return Err(Error::Interrupted);
+        }
+        kill_point!("rollback.settled");
+        if !self.unsettled.end_of_versions(txn, &result) {
+            return Ok(false);
+        }
+        match result {
             Ok(()) => {
-                self.settled(
-                    txn,
-                    "is prepared and has its versions again",
-                    undo,
-                    since_us,
-                );
-                Ok(())
+                let what = "is prepared and has its versions again";
+                self.tell_of_settled(txn, what, undo, since_us);
+                Ok(true)
             }
             Err(e) => {
                 let what = "cannot get its versions again and can only be rolled back";
-                Err(self.give_up(txn, what, e))
+                self.tell_of_given_up(txn, what, &e);
+                Err(e)
             }
         }
     }
 
     /// Readers find what is in the pages from here on.
-    fn settled(&self, txn: TxnId, what: &str, undo: UndoPosition, since_us: u64) {
-        kill_point!("rollback.settled");
-        self.unsettled.done(txn);
-        debug_assert!(!self.unsettled.has(txn), "readers ask the undo of {txn}");
+    fn tell_of_settled(&self, txn: TxnId, what: &str, undo: UndoPosition, since_us: u64) {
         if undo.0 >= TOLD_BYTES {
             let ms = (time::now_us() - since_us) / 1000;
             let text = format!(
@@ -150,13 +196,18 @@ impl Engine {
     /// It stays as it is until the next start, unless a stop was in the way. Returns the reason.
     fn give_up(&self, txn: TxnId, what: &str, reason: Error) -> Error {
         if reason != Error::Interrupted {
-            let text = format!(
-                "transaction {txn} from before the restart {what}; its rows stay locked: {reason}"
-            );
-            self.callbacks.log(LogLevel::Error, &text);
             self.unsettled.fail(txn, reason.clone());
+            self.tell_of_given_up(txn, what, &reason);
         }
         reason
+    }
+
+    fn tell_of_given_up(&self, txn: TxnId, what: &str, reason: &Error) {
+        debug_assert!(*reason != Error::Interrupted, "{txn} goes on later");
+        let text = format!(
+            "transaction {txn} from before the restart {what}; its rows stay locked: {reason}"
+        );
+        self.callbacks.log(LogLevel::Error, &text);
     }
 }
 
@@ -175,5 +226,16 @@ impl Session {
             return Err(Error::Interrupted);
         }
         Ok(())
+    }
+}
+
+/// False: the disk was full, or no page in memory could be written so that there was no frame. What was
+/// begun goes on when that is over.
+pub(super) fn had_room(result: Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(e) if ferrite_buffer::is_for_want_of_a_frame(&e) => Ok(false),
+        Err(Error::DiskFull(_)) => Ok(false),
+        Err(e) => Err(e),
     }
 }

@@ -25,7 +25,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::{thread, time, Arc, Event, Mutex, RwLock};
 use ferrite_txn::{TxnSystem, VersionStore};
-use ferrite_types::{Error, PageId, Result};
+use ferrite_types::{Error, PageId, Result, TxnId};
 use std::collections::BTreeMap;
 
 /// After room could not be made on a full disk, and nothing was freed since, how long it is not
@@ -107,6 +107,8 @@ pub struct Engine {
     pub(crate) slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
     pub(crate) unsettled: Unsettled,
+    /// The first id that a transaction of this life gets.
+    pub(crate) first_txn: TxnId,
     /// The time at the last tick of a background thread, seconds since 1970.
     pub(crate) now_s: AtomicU64,
     /// Begun and ended commits of prepared transactions by their xids, of those that have changed tables which

@@ -118,6 +118,17 @@ impl SlotState {
         self.standing = Standing::Prepared(xid);
     }
 
+    /// The word to roll it back is in the log: from here on it is one without an end, as after a crash.
+    pub(crate) fn take_name(&mut self) {
+        assert!(
+            matches!(self.standing, Standing::Prepared(_)),
+            "decided, and not prepared"
+        );
+        assert!(!self.txn.is_frozen(), "no transaction is decided");
+        self.standing = Standing::Active;
+        debug_assert!(self.xid().is_none() && !self.is_prepared());
+    }
+
     /// An entry of the undo list is about to be undone.
     pub(crate) fn begin_rollback(&mut self) {
         let was_prepared = self.is_prepared();
@@ -141,6 +152,12 @@ impl SlotState {
     pub(crate) fn is_prepared(&self) -> bool {
         let rolling_back = Standing::RollingBack { was_prepared: true };
         matches!(self.standing, Standing::Prepared(_)) || self.standing == rolling_back
+    }
+
+    /// It is that transaction, and prepared.
+    pub(crate) fn is_prepared_as(&self, txn: TxnId) -> bool {
+        debug_assert!(!txn.is_frozen(), "a prepared transaction has an id");
+        self.txn == txn && self.is_prepared()
     }
 
     /// Its name, while it can be committed or rolled back by it.

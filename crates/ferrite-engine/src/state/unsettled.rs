@@ -1,6 +1,12 @@
-//! The large transactions that a crash cut off, while they are being rolled back (`settle`).
+//! The large transactions from before a restart, while they are settled (`settle`): those that the crash cut off, or that
+//! the start has decided to roll back, are rolled back, and prepared ones are given their versions again.
 //!
-//! While there are some, each row that is read is asked about: whoever is not below `end` is none of them.
+//! While there are some, each row that is read is asked about: whoever is not below `end` is none of them. One that has
+//! all its versions and is rolled back is not either: its rows are read as those of any session's transaction.
+//!
+//! Invariant: what is to be done with one is what its slot says at that moment. A decision of the start changes the slot
+//! first, and tells of it here afterwards (`hand_over`, `forget`); who was making versions meanwhile lets go of it
+//! (`end_of_versions`). So one is settled by one thread at a time, and none is left to nobody.
 //!
 //! Locking: `slots`, then a slot's mutex.
 
@@ -8,7 +14,7 @@ use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Counter, RwLock};
-use ferrite_types::{Error, TxnId};
+use ferrite_types::{Error, Result, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the head of the file.
@@ -18,6 +24,8 @@ pub(crate) struct Unsettled {
     left: AtomicUsize,
     /// Above the id of each.
     end: AtomicU64,
+    /// Undo of those that the start has decided to roll back and has undone at once, in bytes.
+    undone_at_once: AtomicU64,
     /// Waits of readers.
     pub waits: Counter,
 }
@@ -27,6 +35,8 @@ struct Slots {
     entries: BTreeMap<TxnId, Entry>,
     /// Those that nobody has claimed, with their undo: that with the least comes first.
     unclaimed: BTreeSet<(u64, TxnId)>,
+    /// A thread asks for the next one until there is none.
+    has_thread: bool,
 }
 
 struct Entry {
@@ -37,6 +47,20 @@ struct Entry {
     known: Option<KnownUndo>,
     /// Why that was given up.
     failed: Option<Error>,
+    /// All its versions are there: readers need not ask here.
+    has_versions: bool,
+}
+
+impl Entry {
+    fn new(slot: Arc<TxnSlot>, undo_bytes: u64, has_versions: bool) -> Entry {
+        Entry {
+            slot,
+            undo_bytes,
+            known: None,
+            failed: None,
+            has_versions,
+        }
+    }
 }
 
 /// What who wants to settle a transaction learns.
@@ -59,19 +83,60 @@ impl Unsettled {
             (state.txn, state.undo.position().0)
         };
         assert!(!txn.is_frozen(), "one without an id");
-        let entry = Entry {
-            slot,
-            undo_bytes,
-            known: None,
-            failed: None,
-        };
-        let mut slots = self.slots.write();
-        slots.unclaimed.insert((undo_bytes, txn));
+        self.put(
+            &mut self.slots.write(),
+            txn,
+            Entry::new(slot, undo_bytes, false),
+        );
+    }
+
+    fn put(&self, slots: &mut Slots, txn: TxnId, entry: Entry) {
+        slots.unclaimed.insert((entry.undo_bytes, txn));
         let before = slots.entries.insert(txn, entry);
-        drop(slots);
         assert!(before.is_none(), "transaction {txn} is settled twice");
         self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
         self.left.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The slot's transaction, of `undo_bytes` of undo, is prepared no more and is to be rolled back: whoever has
+    /// claimed it will, or the next one who asks, unless that has happened by now.
+    pub(crate) fn hand_over(&self, txn: TxnId, slot: &Arc<TxnSlot>, undo_bytes: u64) {
+        let mut slots = self.slots.write();
+        let place = (undo_bytes, txn);
+        if let Some(entry) = slots.entries.get_mut(&txn) {
+            debug_assert_eq!(entry.undo_bytes, undo_bytes, "{txn}: another's undo");
+            // It could not be given its versions, which it does not need any more.
+            if entry.failed.take().is_some() {
+                slots.unclaimed.insert(place);
+            }
+            return;
+        }
+        debug_assert!(!slot.state.lock().is_prepared_as(txn), "{txn} is prepared");
+        let is_left = slot.state.lock().txn == txn;
+        if is_left {
+            self.put(&mut slots, txn, Entry::new(slot.clone(), undo_bytes, true));
+        }
+    }
+
+    /// True: the caller is to start a thread that asks for the next one until there is none.
+    pub(crate) fn needs_thread(&self) -> bool {
+        let mut slots = self.slots.write();
+        let needs = !slots.has_thread && !slots.unclaimed.is_empty();
+        slots.has_thread |= needs;
+        needs
+    }
+
+    /// Are versions of that one still to be made?
+    pub(crate) fn lacks_versions(&self, txn: TxnId) -> bool {
+        let slots = self.slots.read();
+        slots.entries.get(&txn).is_some_and(|l| !l.has_versions)
+    }
+
+    /// May the start itself undo so many bytes, with those that it has undone so, within this limit?
+    pub(crate) fn is_within(&self, limit_bytes: u64, bytes: u64) -> bool {
+        let add = |sum: u64| sum.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
+        let order = Ordering::Relaxed;
+        self.undone_at_once.fetch_update(order, order, add).is_ok()
     }
 
     /// How many are left.
@@ -94,7 +159,9 @@ impl Unsettled {
         if none || txn.get() >= self.end.load(Ordering::Acquire) {
             return None;
         }
-        self.slots.read().entries.get(&txn).map(ask)
+        let slots = self.slots.read();
+        let entry = slots.entries.get(&txn).filter(|l| !l.has_versions);
+        entry.map(ask)
     }
 
     /// Is this one of them?
@@ -130,6 +197,15 @@ impl Unsettled {
         entry.known = Some(known);
     }
 
+    /// Those about which readers would ask and nothing is known, with the least undo first.
+    pub(crate) fn unknown(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
+        let mut all = self.all();
+        let slots = self.slots.read();
+        let is_unknown = |l: &Entry| !l.has_versions && l.known.is_none();
+        all.retain(|(txn, _)| slots.entries.get(txn).is_some_and(is_unknown));
+        all
+    }
+
     /// Memory of what is known, in bytes.
     pub(crate) fn known_bytes(&self) -> usize {
         let slots = self.slots.read();
@@ -147,10 +223,14 @@ impl Unsettled {
             .collect()
     }
 
-    /// Claims the one to be settled next: that with the least undo, so that few rows wait long.
+    /// Claims the one to be settled next: that with the least undo, so that few rows wait long. None: there is none,
+    /// and whoever hands one over starts another thread.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
         let mut slots = self.slots.write();
-        let (_, txn) = slots.unclaimed.pop_first()?;
+        let Some((_, txn)) = slots.unclaimed.pop_first() else {
+            slots.has_thread = false;
+            return None;
+        };
         let next = slots.entries.get_mut(&txn).expect("it is one of them");
         debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
         Some((txn, next.slot.clone()))
@@ -166,6 +246,50 @@ impl Unsettled {
             .failed;
         debug_assert!(failed.is_none(), "{txn} is given up twice");
         *failed = Some(reason);
+    }
+
+    /// Who was making versions of that one is done with it, this way. True: it is settled, or given up. False: a
+    /// decision came meanwhile. One that is to be rolled back then is free to be claimed; of one that is committed
+    /// nothing is left here.
+    pub(crate) fn end_of_versions(&self, txn: TxnId, result: &Result<()>) -> bool {
+        let mut slots = self.slots.write();
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return false;
+        };
+        if !entry.slot.state.lock().is_prepared_as(txn) {
+            entry.has_versions = result.is_ok();
+            let place = (entry.undo_bytes, txn);
+            let is_new = slots.unclaimed.insert(place);
+            assert!(is_new, "{txn} was claimed by nobody");
+            return false;
+        }
+        match result {
+            Ok(()) => self.remove(&mut slots, txn),
+            Err(reason) => {
+                debug_assert!(entry.failed.is_none(), "{txn} is given up twice");
+                entry.failed = Some(reason.clone());
+            }
+        }
+        true
+    }
+
+    /// Who has claimed that one does not settle it now.
+    pub(crate) fn put_back(&self, txn: TxnId) {
+        let mut slots = self.slots.write();
+        let entry = slots.entries.get(&txn).expect("it is one of them");
+        debug_assert!(entry.failed.is_none(), "{txn} was given up");
+        let place = (entry.undo_bytes, txn);
+        let is_new = slots.unclaimed.insert(place);
+        assert!(is_new, "{txn} was claimed by nobody");
+    }
+
+    /// That one is committed in a moment, and nobody will ask for its versions.
+    pub(crate) fn forget(&self, txn: TxnId) {
+        let mut slots = self.slots.write();
+        if slots.entries.contains_key(&txn) {
+            self.remove(&mut slots, txn);
+        }
+        debug_assert!(!slots.entries.contains_key(&txn), "{txn} is left");
     }
 
     /// The caller wants to settle that one.
@@ -198,11 +322,13 @@ impl Unsettled {
     }
 
     pub(crate) fn done(&self, txn: TxnId) {
-        let mut slots = self.slots.write();
+        self.remove(&mut self.slots.write(), txn);
+    }
+
+    fn remove(&self, slots: &mut Slots, txn: TxnId) {
         let was = slots.entries.remove(&txn);
         let was = was.expect("it is one of them");
         slots.unclaimed.remove(&(was.undo_bytes, txn));
-        drop(slots);
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         assert!(left > 0, "more are settled than there were");
     }
@@ -240,5 +366,85 @@ mod tests {
         assert!(unsettled.has(TxnId(1)) && unsettled.count() == 1);
         unsettled.done(TxnId(1));
         assert_eq!(unsettled.stuck(), None);
+    }
+
+    fn prepared(txn: u64) -> Arc<TxnSlot> {
+        let slot = slot(txn);
+        slot.state.lock().prepare(crate::Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x"[..].into(),
+        });
+        slot
+    }
+
+    /// The start decides to roll one back while its versions are being made: whoever comes first, one thread rolls it
+    /// back, and readers ask its undo unless all versions are there.
+    #[test]
+    fn a_decision_beside_the_making_of_versions_is_left_to_one() {
+        let failed = Err(Error::Corrupt("page 7".into()));
+        for told_first in [false, true] {
+            for result in [Ok(()), Err(Error::Interrupted), failed.clone()] {
+                let (unsettled, slot) = (Unsettled::default(), prepared(5));
+                unsettled.add(slot.clone());
+                assert!(unsettled.needs_thread() && !unsettled.needs_thread());
+                assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+                slot.state.lock().take_name();
+                if told_first {
+                    unsettled.hand_over(TxnId(5), &slot, 0);
+                }
+                assert!(!unsettled.end_of_versions(TxnId(5), &result));
+                if !told_first {
+                    unsettled.hand_over(TxnId(5), &slot, 0);
+                }
+                assert_eq!(unsettled.has(TxnId(5)), result.is_err());
+                assert_eq!(unsettled.lacks_versions(TxnId(5)), result.is_err());
+                assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+                unsettled.done(TxnId(5));
+                assert!(unsettled.next().is_none() && unsettled.count() == 0);
+                assert!(!unsettled.needs_thread(), "there is nothing to do");
+            }
+        }
+    }
+
+    /// The versions are there, or were given up, before the decision; or it is rolled back before it is told of.
+    #[test]
+    fn a_decision_after_the_making_of_versions_is_left_to_one() {
+        let failed = Err(Error::Corrupt("page 7".into()));
+        for result in [Ok(()), failed] {
+            let (unsettled, slot) = (Unsettled::default(), prepared(5));
+            unsettled.add(slot.clone());
+            unsettled.next().expect("it is left");
+            assert!(unsettled.end_of_versions(TxnId(5), &result));
+            assert!(unsettled.next().is_none(), "the thread ends");
+            slot.state.lock().take_name();
+            unsettled.hand_over(TxnId(5), &slot, 0);
+            assert_eq!(unsettled.has(TxnId(5)), result.is_err());
+            assert!(unsettled.needs_thread());
+            assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+            unsettled.done(TxnId(5));
+        }
+        let (unsettled, slot) = (Unsettled::default(), prepared(5));
+        unsettled.add(slot.clone());
+        slot.state.lock().take_name();
+        unsettled.next().expect("it is left");
+        slot.state.lock().txn = TxnId::FROZEN;
+        unsettled.done(TxnId(5));
+        unsettled.hand_over(TxnId(5), &slot, 0);
+        assert!(unsettled.next().is_none() && unsettled.count() == 0);
+    }
+
+    /// The start commits one while its versions are being made: nobody is left with it.
+    #[test]
+    fn a_commit_beside_the_making_of_versions_leaves_nothing() {
+        for result in [Ok(()), Err(Error::Interrupted)] {
+            let (unsettled, slot) = (Unsettled::default(), prepared(5));
+            unsettled.add(slot.clone());
+            unsettled.next().expect("it is left");
+            unsettled.forget(TxnId(5));
+            unsettled.forget(TxnId(5));
+            assert!(!unsettled.end_of_versions(TxnId(5), &result));
+            assert!(unsettled.next().is_none() && unsettled.count() == 0);
+        }
     }
 }

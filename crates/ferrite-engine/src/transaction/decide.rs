@@ -17,6 +17,7 @@ use crate::state::purge_work::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use crate::state::unsettled::Claim;
+use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -93,13 +94,24 @@ impl Engine {
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
     /// when a part of it was rolled back already; why its versions could not be made again: it stays prepared.
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
-        let mut transaction = self.begin_commit(xid)?;
+        let transaction = self.begin_commit(xid)?;
+        self.commit_begun(xid, transaction, false);
+        Ok(())
+    }
+
+    /// `unversioned`: versions are missing that nobody needs who could come.
+    pub(super) fn commit_begun(&self, xid: &Xid, mut transaction: Transaction, unversioned: bool) {
         let tables = self.find_changed_tables(&mut transaction);
         // Before and after: who looks in between sees that something goes on.
         let id = transaction.id();
         let going_on = self.deciding.read();
         self.count_decided(&tables);
         let end = transaction.order(self);
+        if unversioned {
+            // From here on everybody knows that all see it, and the addresses in its rows mean nothing.
+            self.txns.refresh();
+            debug_assert!(self.txns.visible_to_all(id), "{id}: who needs a version?");
+        }
         let left = transaction.finish_commit(self);
         self.count_decided(&tables);
         debug_assert!(self.txns.is_committed(id), "{id} is decided and not seen");
@@ -108,7 +120,6 @@ impl Engine {
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
         self.end_decision(xid, &transaction);
-        Ok(())
     }
 
     /// A prepared transaction whose commit nothing stands in the way of.
@@ -186,7 +197,11 @@ impl Engine {
         };
         // Without all of its versions no address of one is to be believed.
         let stale = claim != Claim::Settled;
-        let end = match ferrite_buffer::patiently(|| transaction.roll_back(self, stale)) {
+        let of = match stale {
+            true => Undoes::of_before(false),
+            false => Undoes::OF_SESSION,
+        };
+        let end = match ferrite_buffer::patiently(|| transaction.roll_back(self, of)) {
             Ok(end) => end,
             Err(e) => {
                 if claim == Claim::Mine && e != Error::Interrupted {
@@ -234,13 +249,17 @@ impl Engine {
             return Ok(());
         }
         match self.claim_for_decision(txn)? {
-            Claim::Mine => self.settle_prepared(txn, slot),
+            Claim::Mine => {
+                let made = self.settle_prepared(txn, slot)?;
+                assert!(made, "{txn} is decided by two");
+                Ok(())
+            }
             Claim::Failed(reason) => Err(reason),
             Claim::Settled | Claim::Others => Ok(()),
         }
     }
 
-    fn begin_decision(&self, xid: &Xid) -> Result<Transaction> {
+    pub(super) fn begin_decision(&self, xid: &Xid) -> Result<Transaction> {
         let mut all = self.prepared.lock();
         let prepared = all.get_mut(xid).ok_or(Error::NotFound)?;
         prepared.transaction.take().ok_or_else(|| {
@@ -249,7 +268,7 @@ impl Engine {
         })
     }
 
-    fn break_off_decision(&self, xid: &Xid, transaction: Transaction) {
+    pub(super) fn break_off_decision(&self, xid: &Xid, transaction: Transaction) {
         let mut all = self.prepared.lock();
         let prepared = all.get_mut(xid).expect("nobody else ends a decision");
         assert_eq!(prepared.id, transaction.id(), "another decision's");
@@ -263,14 +282,18 @@ impl Engine {
             Phase::Idle,
             "a decision without an end"
         );
+        self.no_longer_prepared(xid);
+        self.forget_slot(&transaction.slot);
+    }
+
+    /// It is decided, and the caller has it.
+    pub(super) fn no_longer_prepared(&self, xid: &Xid) {
         let mut all = self.prepared.lock();
         let ended = all.remove(xid).expect("nobody else ends a decision");
         assert!(ended.transaction.is_none(), "a decision that nobody began");
         if let Some(next) = ended.next {
             all.insert(xid.clone(), *next);
         }
-        drop(all);
-        self.forget_slot(&transaction.slot);
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod decide;
+mod decide_at_start;
 pub(crate) mod last_leaf;
 mod restore_versions;
 pub(crate) mod rollback;

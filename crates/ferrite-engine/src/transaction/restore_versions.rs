@@ -2,7 +2,11 @@
 //! them. Those of a large one are made while the database is open (`startup::settle`); until all of them are, its
 //! undo tells readers the states before, and it is not decided.
 //!
-//! Locking: the slot's mutex to copy the undo list, then one leaf at a time.
+//! The server may decide it while it starts, beside this (`decide_at_start`): then this ends, one entry later at the
+//! most. What it does to that entry is harmless: the address of a version that nobody asks for, under the id of the
+//! transaction, or nothing if the entry bears another's id by then.
+//!
+//! Locking: the slot's mutex to copy the undo list, then a table's `in_use` and one leaf at a time.
 
 use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Prior, Undo};
@@ -95,37 +99,47 @@ impl Engine {
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
     /// must go on seeing the states before it: they are made again from its undo list. The new
     /// addresses are logged like any change: later records of the log are differences to them. While the log
-    /// is nearly out of space it waits (`waits`) or gives up: what is left is for what already runs.
+    /// is nearly out of space, or versions fill the memory for them and cannot be written out, it waits (`waits`) or
+    /// gives up: what is left is for what already runs.
     ///
     /// # Errors
-    /// `Interrupted` by a stop; a page that cannot be read; `DiskFull`, unless it waits. All of it can be done
-    /// again.
-    pub(crate) fn restore_versions(&self, slot: &TxnSlot, waits: bool) -> Result<()> {
+    /// `Interrupted` by a stop, or once the transaction is decided; a page that cannot be read; `DiskFull`, unless it
+    /// waits. All of it can be done again.
+    pub(crate) fn restore_versions(&self, txn: TxnId, slot: &TxnSlot, waits: bool) -> Result<()> {
         let pool = self.pool.size_bytes();
         let most_bytes = (pool / VALUES_PART).max(VALUES_LEAST_BYTES).min(pool / 2);
         let mut hashes = Some(0..=u64::MAX);
         let mut eased = Eased::default();
         while let Some(now) = hashes {
             let values = Values::of_hashes(now, most_bytes as usize);
-            let before_each = &mut || self.may_restore(&mut eased, waits);
-            hashes = self.restore_of(slot, values, before_each)?.rest();
+            let before_each = &mut || {
+                self.may_restore(&mut eased, waits, || slot.state.lock().is_prepared_as(txn))
+            };
+            hashes = self.restore_of((txn, slot), values, before_each)?.rest();
         }
         Ok(())
     }
 
     /// The brake of what can be put off, as of purge. No latch is held.
-    fn may_restore(&self, eased: &mut Eased, waits: bool) -> Result<()> {
+    fn may_restore(
+        &self,
+        eased: &mut Eased,
+        waits: bool,
+        is_prepared: impl Fn() -> bool,
+    ) -> Result<()> {
         loop {
-            if self.stop.load(Ordering::SeqCst) {
+            if self.stop.load(Ordering::SeqCst) || !is_prepared() {
                 return Err(Error::Interrupted);
             }
             self.ease_off(eased);
+            let no_room = self.log.is_nearly_out() || self.history_full.load(Ordering::Relaxed);
             // Without background threads nobody but ourselves makes room, which was just tried.
-            if !self.log.is_nearly_out() || self.config.manual_background {
+            if !no_room || self.config.manual_background {
                 return Ok(());
             }
             if !waits {
-                return Err(Error::DiskFull("no space for the redo log".into()));
+                let text = "no space for the redo log, or for row versions";
+                return Err(Error::DiskFull(text.into()));
             }
             self.housekeeping.set();
             waiting(Reason::LogBudget, Of::Nothing, || {
@@ -137,15 +151,12 @@ impl Engine {
     /// Of the entries that `values` is about, or those of them that it had room for.
     fn restore_of(
         &self,
-        slot: &TxnSlot,
+        (txn, slot): (TxnId, &TxnSlot),
         mut values: Values,
         before_each: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Values> {
-        let (txn, mut entries) = {
-            let state = slot.state.lock();
-            assert!(state.is_prepared(), "{} is not prepared", state.txn);
-            (state.txn, state.undo.backwards())
-        };
+        before_each()?;
+        let mut entries = slot.state.lock().undo.backwards();
         let mut all_there = true;
         while let Some(entry) = entries.prev(&self.undo_area)? {
             before_each()?;
@@ -216,6 +227,11 @@ impl Engine {
         let Some((table, number)) = self.table_if_there(index)? else {
             return Ok(false);
         };
+        // Once the start has decided it, DDL need not wait for the transaction.
+        let _use = table.in_use.read();
+        if table.index(number).is_gone() {
+            return Ok(false);
+        }
         let tree = table.tree(number);
         loop {
             let mut leaf = match tree.leaf_mut(key, PageId::NONE) {
@@ -298,6 +314,10 @@ impl Engine {
         let Some((table, number)) = self.table_if_there(index)? else {
             return Ok(false);
         };
+        let _use = table.in_use.read();
+        if table.index(number).is_gone() {
+            return Ok(false);
+        }
         let mut leaf = match table.tree(number).leaf_mut(key, PageId::NONE) {
             // Then nobody reads it, and what is kept for it makes its version when it is merged.
             Err(Error::Corrupt(_)) => return Ok(true),

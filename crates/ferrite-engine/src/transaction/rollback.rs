@@ -33,6 +33,31 @@ struct Work {
 /// Reads of a leaf that is found damaged while others read it, until that is an error.
 const TRIES: usize = 1000;
 
+/// Whose changes are taken back.
+#[derive(Clone, Copy)]
+pub(crate) struct Undoes {
+    /// The version addresses in its rows are of an earlier life and mean nothing.
+    stale: bool,
+    /// A stop ends it half way: the next start goes on.
+    may_stop: bool,
+}
+
+impl Undoes {
+    /// Of a transaction of this life, or of one that was decided by its name once it had its versions again.
+    pub(crate) const OF_SESSION: Undoes = Undoes {
+        stale: false,
+        may_stop: false,
+    };
+
+    /// Of one from before the restart.
+    pub(crate) fn of_before(has_versions: bool) -> Undoes {
+        Undoes {
+            stale: !has_versions,
+            may_stop: true,
+        }
+    }
+}
+
 /// How it went to take a change back without its leaf.
 enum TakenBack {
     Done,
@@ -52,14 +77,14 @@ struct Undoing<'a> {
 
 impl Transaction {
     /// Undoes everything and ends the transaction; returns where its ROLLBACK_END record ends, which
-    /// is in the log buffer. `stale`: see [`Engine::undo_to`].
+    /// is in the log buffer.
     ///
     /// # Errors
     /// A page that cannot be read: it stays as far as it got, with its locks, and can be rolled back
     /// again.
-    pub(crate) fn roll_back(&mut self, engine: &Engine, stale: bool) -> Result<Lsn> {
+    pub(crate) fn roll_back(&mut self, engine: &Engine, of: Undoes) -> Result<Lsn> {
         self.begin_rollback();
-        self.undo_to(engine, UndoPosition::START, stale)?;
+        self.undo_to(engine, UndoPosition::START, of)?;
         let mut state = self.slot.state.lock();
         assert_eq!(state.txn, self.id(), "the slot is of another transaction");
         assert_eq!(
@@ -82,9 +107,9 @@ impl Transaction {
         Ok(at.end)
     }
 
-    fn undo_to(&mut self, engine: &Engine, position: UndoPosition, stale: bool) -> Result<()> {
+    fn undo_to(&mut self, engine: &Engine, position: UndoPosition, of: Undoes) -> Result<()> {
         assert!(!self.id().is_frozen(), "no transaction is undone");
-        if let Err(e) = engine.undo_to(&self.slot, self.id(), position, stale) {
+        if let Err(e) = engine.undo_to(&self.slot, self.id(), position, of) {
             self.begin_rollback();
             return Err(e);
         }
@@ -115,7 +140,7 @@ impl Session {
         let was_prepared = self.txn.slot.state.lock().is_prepared();
         let (txn, engine) = (&mut self.txn, &self.engine);
         // A session without an end of its transaction would be no better off.
-        let end = ferrite_buffer::patiently(|| txn.roll_back(engine, false))?;
+        let end = ferrite_buffer::patiently(|| txn.roll_back(engine, Undoes::OF_SESSION))?;
         debug_assert!(!txn.is_active(), "something is left of a rollback");
         engine.counters.rollbacks.inc();
         self.forget_statement();
@@ -172,7 +197,8 @@ impl Session {
             _ => {}
         }
         let (txn, engine) = (&mut self.txn, &self.engine);
-        let result = ferrite_buffer::patiently(|| txn.undo_to(engine, position, false));
+        let result =
+            ferrite_buffer::patiently(|| txn.undo_to(engine, position, Undoes::OF_SESSION));
         let reached = self.txn.undo_position();
         self.row_values.undone_to(reached);
         self.txn.changed.undone_to(reached);
@@ -181,23 +207,22 @@ impl Session {
 }
 
 impl Engine {
-    /// Undoes the entries of a transaction's list above `position`. `stale`: the version
-    /// addresses in its rows are of an earlier life and mean nothing.
+    /// Undoes the entries of a transaction's list above `position`.
     pub(crate) fn undo_to(
         &self,
         slot: &TxnSlot,
         txn: TxnId,
         position: UndoPosition,
-        stale: bool,
+        of: Undoes,
     ) -> Result<()> {
         let mut work = Work {
-            stale,
+            stale: of.stale,
             ..Work::default()
         };
         let (mut eased, mut ahead) = (Eased::default(), UndoAhead::new());
         loop {
             self.ease_off(&mut eased);
-            if stale && self.stop.load(Ordering::SeqCst) {
+            if of.may_stop && self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
             let Some(left) = self.next_undo(slot, txn, position, &mut work.entry, &mut ahead)?

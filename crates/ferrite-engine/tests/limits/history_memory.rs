@@ -2,9 +2,9 @@
 //! scratch files, with many snapshots of different age, and with a transaction that changes more
 //! rows than fit.
 
-use crate::common::{config, create, delete, insert, metric, update, wait_until};
+use crate::common::{check, config, create, delete, insert, metric, update, wait_until, xid};
 use ferrite_engine::{Config, Cursor, Engine, ReadMode, Session, SilentCallbacks, Table, WaitMode};
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::Arc;
@@ -229,5 +229,54 @@ fn the_configured_limit_ends_only_snapshots_that_hold_something() {
         holds(&mut reader) == Err(Error::SnapshotTooOld)
     });
     drop((reader, writer, t));
+    engine.close().unwrap();
+}
+
+/// The versions of a large prepared transaction, made again after a restart: no more of them than fit are, until they
+/// can be written out. Readers find the states before without them.
+#[test]
+fn versions_made_after_a_restart_have_a_limit() {
+    const MANY: u64 = 30_000;
+    let (disk, engine, t) = database(7, true);
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..MANY {
+        insert(&mut s, &t, n, &text(0)).unwrap();
+    }
+    s.commit(false).unwrap();
+    for n in 0..MANY {
+        update(&mut s, &t, n, &text(0), &text(1)).unwrap();
+    }
+    s.prepare(&xid("x")).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+    // No room in scratch files, whatever else there is.
+    for nth in 1..100_000 {
+        disk.inject_in(Fault::Full, nth, "history.");
+    }
+    let config = Config {
+        history_beyond_ring_bytes: BEYOND_BYTES,
+        background_undo_bytes: 100,
+        store_segment_bytes: 4 << 20,
+        ..config()
+    };
+    let engine = Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
+    let bytes = || metric(&engine, "history_bytes");
+    let (mut most, mut last) = (0, (0, 0));
+    wait_until("no more versions", || {
+        ferrite_sync::thread::sleep_ms(20);
+        most = most.max(bytes());
+        last = (bytes(), if last.0 == bytes() { last.1 + 1 } else { 0 });
+        most > BEYOND_BYTES && last.1 > 20
+    });
+    let limit = (1 << 20) + BEYOND_BYTES + LAG_BYTES;
+    assert!(most <= limit, "history took {most} bytes");
+    disk.clear_faults();
+    engine.commit_by_xid(&xid("x")).unwrap();
+    assert_eq!(engine.prepared_xids(), []);
+    let t = engine.dict().open_table("d/t").unwrap();
+    check(&engine, &t);
+    assert_eq!(first_row(&mut Session::new(&engine, 0, 2), &t), Ok(text(1)));
+    drop(t);
     engine.close().unwrap();
 }
