@@ -518,3 +518,72 @@ def scenario_recovered_ddl_waits_for_nobody(env: Env) -> None:
     session.run("XA COMMIT 'x'")
     equal(session.answer("SELECT * FROM p"), [(1, 2)], "the table")
     _sound(session, "p")
+
+
+# Their undo is more than is rolled back, or given its versions again, before the server is up.
+ROWS = 200_000
+LARGE = "UPDATE t SET b = b + 1, c = CONCAT(c, REPEAT('y', 400))"
+
+
+def _prepared_by_the_server(env: Env, number: int) -> None:
+    """A large transaction prepared under an xid as the server gives them for its own commits, and kill -9."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT, c TEXT, KEY (b)) ENGINE=FERRITE")
+    session.run(f"INSERT INTO t SELECT seq, 0, REPEAT('x', 20) FROM seq_1_to_{ROWS}")
+    server_id = int(session.value("SELECT @@server_id"))
+    xid = b"MySQLXid" + server_id.to_bytes(8, "little") + number.to_bytes(8, "little")
+    name = f"X'{xid.hex()}'"
+    session.run(f"XA START {name}")
+    session.run(LARGE)
+    session.run(f"XA END {name}")
+    session.run(f"XA PREPARE {name}")
+    env.kill()
+
+
+def _is_as_before(env: Env, crash: bool) -> None:
+    """Others see what was before it from the first moment on, and can change it soon."""
+    session = env.session()
+    rolling_back = "SELECT COUNT(*) FROM information_schema.ferrite_trx WHERE trx_state = 'ROLLING BACK'"
+    equal(session.answer("XA RECOVER"), [], "what is prepared")
+    seen = "SELECT COUNT(*), SUM(b), SUM(LENGTH(c)) FROM t"
+    equal(session.answer(seen), [(ROWS, 0, 20 * ROWS)], "the rows")
+    if crash:
+        env.crash()
+        session = env.session()
+        equal(session.answer(seen), [(ROWS, 0, 20 * ROWS)], "the rows after a crash amid its rollback")
+    env.eventually("the end of the rollback", lambda: session.value(rolling_back) == 0, 50)
+    equal(session.changed("UPDATE t SET b = 7 WHERE a <= 10"), 10, "rows that can be changed")
+    equal(session.answer(seen), [(ROWS, 70, 20 * ROWS)], "the rows")
+    _sound(session, "t")
+
+
+@options("--log-bin=corners-bin")
+def scenario_the_start_rolls_back_what_is_not_in_the_binary_log(env: Env) -> None:
+    """A large transaction whose commit a crash has cut off before the binary log: the rollback goes on behind the start."""
+    for number, crash in ((2_000_000_001, False), (2_000_000_002, True)):
+        env.fresh_database()
+        _prepared_by_the_server(env, number)
+        env.start()
+        _is_as_before(env, crash)
+        env.restart()
+
+
+@options("--log-bin=corners-bin")
+def scenario_the_start_is_told_what_to_decide(env: Env) -> None:
+    """--tc-heuristic-recover decides and ends the server at once: what it has decided holds, and is finished by the next start."""
+    for number, decision in ((2_000_000_001, "ROLLBACK"), (2_000_000_002, "COMMIT")):
+        env.fresh_database()
+        _prepared_by_the_server(env, number)
+        with contextlib.suppress(ServerFailed):
+            env.start(f"--tc-heuristic-recover={decision}")
+            expect(False, "the server starts with --tc-heuristic-recover")
+        env.start()
+        if decision == "ROLLBACK":
+            _is_as_before(env, False)
+            continue
+        session = env.session()
+        equal(session.answer("XA RECOVER"), [], "what is prepared")
+        rows = session.answer("SELECT COUNT(*), SUM(b), SUM(LENGTH(c)) FROM t")
+        equal(rows, [(ROWS, ROWS, 420 * ROWS)], "the rows")
+        equal(session.changed("UPDATE t SET b = b + 1"), ROWS, "rows that can be changed")
+        _sound(session, "t")

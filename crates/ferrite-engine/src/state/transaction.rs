@@ -19,7 +19,8 @@
 //! slot (undo list, XID: the checkpointer) and in the owner (locks: other sessions); nobody but
 //! this type and the protocols in `crate::transaction` changes them. It belongs to a session; a
 //! prepared one that its session has left belongs to `Engine::prepared`, a large one that a crash cut off
-//! is known to `Engine::unsettled`.
+//! is known to `Engine::unsettled`. One that a start decides to roll back goes from there to here: it is made
+//! again, as `Active`, of what its slot says.
 //!
 //! Locking: none of its own; see `slot`.
 

@@ -1,7 +1,7 @@
 //! Prepared transactions without a session: detached from it, or found by a restart. They wait
 //! for their xid to be decided.
 //!
-//! Invariant: one is in `Engine::prepared` until its decision is complete. Only one session
+//! Invariant: one is in `Engine::prepared` until its decision is complete (of a start, durable: `decide_at_start`). Only one session
 //! decides it at a time. A rollback that failed half way leaves it there: it can be rolled back
 //! again, by this life or by the next start, but not committed.
 //!

@@ -105,9 +105,12 @@ impl Engine {
         assert_eq!(state.txn, txn, "the slot is of another transaction");
         let all = state.undo.position();
         undo::encode_undone_header(txn, all, &mut body);
-        let at = self.log.append(record_kind::MINI_TXN, &[&body]);
+        let end = match ferrite_sync::mutant!("decide.word_not_logged") {
+            true => self.log.current_lsn(),
+            false => self.log.append(record_kind::MINI_TXN, &[&body]).end,
+        };
         state.take_name();
         debug_assert_eq!(state.undo.position(), all, "{txn}: a change is taken back");
-        (at.end, all)
+        (end, all)
     }
 }
