@@ -62,7 +62,8 @@ pub struct Config {
     /// Free space in the store is used again as soon as can be (simulator).
     pub store_reuse_soon: bool,
     /// Of the transactions that a crash cut off so many bytes of undo are rolled back before the database
-    /// opens, the smallest first, and the others beside its use. For some hundred thousand rows.
+    /// opens, the smallest first, and the others beside its use. For some hundred thousand rows. As many again of those
+    /// that the server decides to roll back while it starts.
     pub background_undo_bytes: u64,
     /// A checkpoint copies so many bytes of undo that is in memory; of a transaction beyond that, whole
     /// chunks go to `undo.spill` before, once and for all.
