@@ -539,7 +539,6 @@ fn a_long_value_leaves_the_log_what_it_needs() {
     worker.join().unwrap();
     disk.set_capacity(None);
     assert_eq!(scan(&mut s, &t, 0), before);
-    fill(&mut s, &t, 100..200).unwrap();
     // The log tries from time to time whether there is space again.
     wait_until("a value is written", || {
         let written = s.write_overflow(&t, &vec![7; 64 << 20]);
@@ -551,6 +550,7 @@ fn a_long_value_leaves_the_log_what_it_needs() {
         );
         written.is_ok()
     });
+    fill(&mut s, &t, 100..200).unwrap();
     check(&engine, &t);
     drop((s, t));
     engine.close().unwrap();
