@@ -59,13 +59,14 @@ backup_verify_chain() { backup_verify "" "$@"; }
 # backup_verify_last BACKUP...: every file of the last one, and that those before it have what it needs.
 backup_verify_last() { backup_verify --last "$@"; }
 
-# backup_verify OPTION BACKUP...
+# backup_verify OPTION BACKUP...: 1 if it is damaged; another code: it cannot be said.
 backup_verify() {
     local option=$1 last=${!#}
     shift
-    "$FERRITE_BACKUP" verify ${option:+"$option"} "${@/%//ferrite}" >/dev/null || return 1
+    "$FERRITE_BACKUP" verify ${option:+"$option"} "${@/%//ferrite}" >/dev/null || return
     (cd -- "$last/server" && sha256sum --quiet --strict -c ../server.sha256 >&2) || {
-        ferrite_warn "a file of $last/server is missing or damaged; it is named above"
-        return 1
+        local status=$?
+        ((status != 1)) || ferrite_warn "a file of $last/server is missing or damaged; it is named above"
+        return "$status"
     }
 }

@@ -15,8 +15,8 @@ cmd_restore() {
     restore_options "$@"
     restore_check
     backup_tools
-    ferrite_progress "verifying ${#RESTORE_FROM[@]} backup(s)" backup_verify_chain "${RESTORE_FROM[@]}" ||
-        ferrite_die "the backup is damaged, and $RESTORE_INTO was not made" "file and reason are above"
+    restore_verified "the backup" "is damaged" "and $RESTORE_INTO was not made" \
+        "verifying ${#RESTORE_FROM[@]} backup(s)" backup_verify_chain "${RESTORE_FROM[@]}"
     restore_dir
     ferrite_at_end restore_cut_off
     restore_server_files
@@ -152,8 +152,23 @@ restore_prepare() { ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults --
 restore_ferrite() {
     "$FERRITE_BACKUP" restore "${RESTORE_FROM[@]/%//ferrite}" --into "$DIR" ||
         ferrite_die "Ferrite's data was not restored" "the reason is above; $DIR can be removed"
-    ferrite_progress "checking the restored database" "$FERRITE_CHECK" --quiet "$DIR" ||
-        ferrite_die "the restored database has faults" "they are above; $DIR can be removed"
+    restore_verified "the restored database" "has faults" "and $DIR can be removed" \
+        "checking the restored database" "$FERRITE_CHECK" --quiet "$DIR"
+}
+
+# restore_verified WHAT FAULTY REST TITLE COMMAND...: goes on if the command finds no faults. It ends with 1 if it finds some;
+# with anything else (2: it cannot run; 137: the system was short of memory) it has said nothing of WHAT.
+restore_verified() {
+    local what=$1 faulty=$2 rest=$3 title=$4 status=0
+    shift 4
+    ferrite_progress "$title" "$@" || status=$?
+    case $status in
+        0) ;;
+        1) ferrite_die "$what $faulty, $rest" "file and reason are above" ;;
+        137) ferrite_die "$what could not be verified, $rest" \
+            "the program that does it was killed (code 137), as the system does when memory is short: make some free, and try again" ;;
+        *) ferrite_die "$what could not be verified, $rest" "the program that does it ended with code $status; the reason is above" ;;
+    esac
 }
 
 # From here on it is a directory of ./ferrite.

@@ -90,6 +90,24 @@ damage() {
     expect "a damaged file is named" 1 'ibdata1: FAILED' restore "$WORK/bad" --into "$WORK/x"
 }
 
+# A check that says nothing of the database is not taken for one that finds faults in it.
+checks_that_end_otherwise() {
+    local stub=$WORK/stub wanted how
+    for how in 'exit 1:the restored database has faults' 'exit 2:could not be verified' 'kill -9 $$:could not be verified'; do
+        wanted=${how##*:}
+        printf '#!/bin/sh\n%s\n' "${how%:*}" >"$stub"
+        chmod +x "$stub"
+        # shellcheck disable=SC2016
+        expect "a check that ends with ${how%:*}" 1 "$wanted" env FERRITE_ROOT="$ROOT" STUB="$stub" bash -c '
+            set -euo pipefail
+            . "$FERRITE_ROOT/scripts/lib.sh"
+            . "$FERRITE_ROOT/scripts/restore.sh"
+            FERRITE_BACKUP=true FERRITE_CHECK=$STUB RESTORE_FROM=(x) DIR=x
+            restore_ferrite'
+    done
+    rm -f -- "$stub"
+}
+
 # contents DIR: all rows of the table that changes between the moments.
 contents() { sql "$1" "SELECT * FROM d.p ORDER BY n"; }
 
@@ -191,6 +209,7 @@ slow_backup() {
 expect "up" 0 'Ferrite is up' up "$WORK/data"
 sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE;
     CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2)"
+checks_that_end_otherwise
 slow_backup
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
