@@ -16,6 +16,8 @@
 //!    of the files makes a tool panic.
 #![forbid(unsafe_code)]
 
+use ferrite_types::{Error, Result};
+
 /// A line on standard error, or none: a program must not end in the middle because its log is on a disk that is full.
 #[macro_export]
 macro_rules! say {
@@ -23,6 +25,30 @@ macro_rules! say {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), $($words)*);
     }};
+}
+
+/// A line on standard output, or none: what is done is done, whoever hears of it.
+#[macro_export]
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
+/// Writes the answer of a program that does nothing else. Whoever reads it may have closed the pipe.
+///
+/// # Errors
+/// `Io`: it cannot be written.
+pub fn answer(text: &str) -> Result<()> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::Io(format!("write standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub mod check;

@@ -1,4 +1,5 @@
-//! What the programs say goes to a disk that is full: they end as they would, and do not abort.
+//! What the programs say goes to a disk that is full: they end as they would, and do not abort. Their answers on standard
+//! output: `programs/rewind.rs`.
 
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};

@@ -12,7 +12,7 @@ use ferrite_io::encryption::{Encryption, KeySource};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
-use ferrite_tools::say;
+use ferrite_tools::{answer, say, tell};
 use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,7 +112,7 @@ fn run(options: &Options) -> Result<()> {
                 true => chain.verify_last(&mut progress)?,
                 false => chain.verify(&mut progress)?,
             };
-            tell("verified", &summary);
+            tell_done("verified", &summary);
             Ok(())
         }
         Command::Restore(options) => restore(options, keys),
@@ -134,16 +134,19 @@ fn info(dir: &Path, keys: &dyn KeySource) -> Result<()> {
             Error::Corrupt(text) => Error::Corrupt(format!("{}: {text}", dir.display())),
             other => other,
         })?;
-    println!("id {:016x}", manifest.id);
-    match manifest.base {
-        Some((id, _)) => println!("increment of {id:016x}"),
-        None => println!("full"),
-    }
-    println!("position {}", manifest.position);
-    println!("begun {} s after 1970", manifest.taken_unix_s);
+    let kind = match manifest.base {
+        Some((id, _)) => format!("increment of {id:016x}"),
+        None => "full".to_owned(),
+    };
     let bytes: u64 = manifest.files.iter().map(|f| f.bytes).sum();
-    println!("{} MiB in {} files", bytes >> 20, manifest.files.len());
-    Ok(())
+    answer(&format!(
+        "id {:016x}\n{kind}\nposition {}\nbegun {} s after 1970\n{} MiB in {} files\n",
+        manifest.id,
+        manifest.position,
+        manifest.taken_unix_s,
+        bytes >> 20,
+        manifest.files.len()
+    ))
 }
 
 fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
@@ -162,7 +165,7 @@ fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
         // The directory is this restore's own; on a full disk nothing of it is to stay.
         let _ = std::fs::remove_dir_all(&into);
     }
-    tell("restored", &done?);
+    tell_done("restored", &done?);
     Ok(())
 }
 
@@ -217,8 +220,8 @@ fn encryption_of(options: &Restore, keys: &dyn KeySource) -> Result<Option<Encry
     }
 }
 
-fn tell(what: &str, summary: &ChainSummary) {
-    println!(
+fn tell_done(what: &str, summary: &ChainSummary) {
+    tell!(
         "{what}: {} pages ({} MiB), {} MiB of log, up to position {}",
         summary.pages,
         summary.page_bytes >> 20,

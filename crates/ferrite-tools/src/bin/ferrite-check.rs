@@ -14,7 +14,7 @@ use ferrite_tools::check::{check, summary};
 use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_tools::progress::Progress;
 use ferrite_tools::salvage::{salvage, DirOutput, Plan, Salvage};
-use ferrite_tools::say;
+use ferrite_tools::{say, tell};
 use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -157,14 +157,14 @@ fn run_check(
     print_faults(&report.faults);
     if !options.quiet {
         for note in &report.notes {
-            println!("note: {note}");
+            tell!("note: {note}");
         }
-        print!("{}", summary(&report));
+        tell!("{}", summary(&report).trim_end());
         match report.faults.len() {
-            0 => println!("sound"),
-            n => println!(
-                "{n} faults; ferrite-check --salvage DIR salvages the rows that can be read"
-            ),
+            0 => tell!("sound"),
+            n => {
+                tell!("{n} faults; ferrite-check --salvage DIR salvages the rows that can be read")
+            }
         }
     }
     Ok(report.is_sound())
@@ -172,17 +172,17 @@ fn run_check(
 
 fn print_faults(faults: &[String]) {
     for fault in faults.iter().take(FAULTS_SHOWN) {
-        println!("fault: {fault}");
+        tell!("fault: {fault}");
     }
     if faults.len() > FAULTS_SHOWN {
-        println!("... and {} more faults", faults.len() - FAULTS_SHOWN);
+        tell!("... and {} more faults", faults.len() - FAULTS_SHOWN);
     }
 }
 
 fn print_salvage(options: &Options, result: &Salvage) {
     print_faults(&result.faults);
     if result.is_undecided() {
-        println!(
+        tell!(
             "{} prepared transactions: only the server's binary log, or who has prepared them with XA, knows \
              whether they were committed. Their changes are left out; --prepared commit writes them, \
              --prepared rollback says that they are not wanted",
@@ -197,39 +197,37 @@ fn print_salvage(options: &Options, result: &Salvage) {
             Prepared::Committed => "written",
             Prepared::RolledBack => "left out",
         };
-        println!(
+        tell!(
             "{} prepared transactions: their changes are {what}",
             result.prepared
         );
     }
     if result.unfinished > 0 {
-        println!(
+        tell!(
             "{} unfinished transactions: their changes are left out",
             result.unfinished
         );
     }
     if result.scanned {
-        println!("the map was rebuilt from the blobs");
+        tell!("the map was rebuilt from the blobs");
     }
     for table in &result.tables {
-        print!("{}: {} rows", table.name, table.rows);
+        let mut line = format!("{}: {} rows", table.name, table.rows);
         let others = [
             (table.lost_rows, "rows unreadable"),
             (table.holes, "ranges of keys missing"),
             (table.loose_leaves, "leaves found without their tree"),
         ];
         for (n, what) in others.iter().filter(|(n, _)| *n > 0) {
-            print!(", {n} {what}");
+            line.push_str(&format!(", {n} {what}"));
         }
-        println!();
+        tell!("{line}");
         for fault in &table.faults {
-            println!("  {fault}");
+            tell!("  {fault}");
         }
     }
     if result.misses_pages() && !result.scanned {
-        println!(
-            "--scan looks for other copies of the pages that are lost; their rows may be older"
-        );
+        tell!("--scan looks for other copies of the pages that are lost; their rows may be older");
     }
 }
 
@@ -240,10 +238,8 @@ fn failed(options: &Options, e: &Error) -> ExitCode {
         Error::NotFound => say!("ferrite-check: {dir} holds no Ferrite database"),
         Error::InUse(text) => say!("ferrite-check: a server is running: {text}"),
         Error::Corrupt(_) if options.salvage.is_none() => {
-            println!("fault: {e}");
-            println!(
-                "nothing more can be checked; ferrite-check --salvage DIR may still find rows"
-            );
+            tell!("fault: {e}");
+            tell!("nothing more can be checked; ferrite-check --salvage DIR may still find rows");
             return ExitCode::from(1);
         }
         e => say!("ferrite-check: {e}"),

@@ -13,7 +13,7 @@ use ferrite_engine::{Callbacks, Config, Engine, LogLevel, Xid};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
-use ferrite_tools::{ddl_log, say};
+use ferrite_tools::{answer, ddl_log, say, tell};
 use ferrite_types::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -87,7 +87,7 @@ fn run(options: &Options) -> Result<()> {
     let lock = storage.lock_exclusive()?;
     beside::check_none(&*storage)?;
     if let Some((to, _)) = rewind::finish(&storage, Some(&server))? {
-        println!("finished a rewind to {to} that had been cut off");
+        tell!("finished a rewind to {to} that had been cut off");
     }
     drop(lock);
     if options.finish {
@@ -100,7 +100,7 @@ fn run(options: &Options) -> Result<()> {
     no_ddl_pending(options)?;
     let present = keep_present(&storage, &server, options, to)?;
     go(&storage, &server, to, &present)?;
-    println!(
+    tell!(
         "the database is {to} now; what it was before is kept as snapshot {present} ({} ms)",
         (time::now_us() - begun_us) / 1000
     );
@@ -149,14 +149,13 @@ fn open(storage: &Arc<dyn Storage>) -> Result<Arc<Engine>> {
 
 fn list(storage: &Arc<dyn Storage>) -> Result<()> {
     let engine = open(storage)?;
+    let mut names = String::new();
     for kept in engine.kept_snapshots() {
-        println!(
-            "{}{}",
-            kept.name,
-            if kept.lost.is_empty() { "" } else { " (lost)" }
-        );
+        let lost = if kept.lost.is_empty() { "" } else { " (lost)" };
+        names.push_str(&format!("{}{lost}\n", kept.name));
     }
-    engine.close()
+    engine.close()?;
+    answer(&names)
 }
 
 /// The present becomes a snapshot: its name.

@@ -4,8 +4,9 @@ use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{Config, Engine, IndexSpec, SilentCallbacks, TableSpec};
 use ferrite_io::{OpenMode, RealStorage, Storage};
 use ferrite_sync::Arc;
+use std::fs::OpenOptions;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A data directory that goes with its test.
 pub struct Place(pub PathBuf);
@@ -56,6 +57,15 @@ impl Place {
 
     pub fn rewind(&self, words: &[&str]) -> (Option<i32>, String) {
         self.run(env!("CARGO_BIN_EXE_ferrite-rewind"), words)
+    }
+
+    /// As [`Place::rewind`], with its standard output on a disk that is full.
+    pub fn rewind_mute(&self, words: &[&str]) -> (Option<i32>, String) {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ferrite-rewind"));
+        command.arg(&self.0).args(words).stdout(full);
+        let done = command.stderr(Stdio::piped()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
     }
 
     pub fn tables(&self) -> Vec<String> {

@@ -140,3 +140,20 @@ fn names_that_are_taken() {
         assert_eq!(place.snapshots().len(), n);
     }
 }
+
+/// The program's answer goes to a disk that is full: what is done is done, and only who has asked for words gets an
+/// error for want of them.
+#[test]
+fn an_answer_that_cannot_be_written() {
+    let place = database("mute");
+    for (words, code) in [(["--list"], 2), (["monday"], 0), (["--finish"], 0)] {
+        let (done, said) = place.rewind_mute(&words);
+        assert_eq!(done, Some(code), "{words:?}: {said}");
+    }
+    assert_eq!(place.tables(), ["d/old"]);
+    assert_eq!(place.snapshots().len(), 2);
+    let place = decided("mute-finish");
+    let (done, said) = place.rewind_mute(&["--finish"]);
+    assert_eq!(done, Some(0), "{said}");
+    assert_eq!(place.tables(), ["d/old"]);
+}
