@@ -6,12 +6,15 @@
 //! gap. A gap left by a lost leaf is not filled: its rows are gone, and what an older leaf says
 //! of them is the past.
 //!
+//! Of a large table whose root is lost all leaves lie loose: each is compared with its neighbours alone.
+//!
 //! Invariant: no range of keys is visited twice, so no row is.
 
 use ferrite_engine::offline::{Hole, Offline};
 use ferrite_tree::node;
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
 
 /// What there was beside the leaves.
 #[derive(Default)]
@@ -49,20 +52,78 @@ pub(super) fn each_leaf(
         return found;
     }
     let mut page = vec![0; PAGE_BYTES];
-    let mut taken: Vec<Loose> = Vec::new();
+    let gaps = Gaps::new(gaps);
+    let mut taken = Taken::default();
     for leaf in loose_leaves(offline, index, &walk.pages) {
-        let in_gap = gaps.iter().any(|gap| within(&leaf, gap));
-        if !in_gap || taken.iter().any(|t| overlap(t, &leaf)) {
+        if !gaps.have(&leaf) || !taken.is_free(&leaf) {
             continue;
         }
         if offline.node(index, leaf.page, &mut page).is_ok() {
             each(&page);
-            taken.push(leaf);
+            taken.add(leaf);
         }
     }
-    found.loose = taken.len() as u64;
-    found.holes += gaps.iter().map(|gap| open_ranges(gap, &taken)).sum::<u64>();
+    found.loose = taken.by_low.len() as u64;
+    found.holes += gaps.0.iter().map(|gap| taken.open_ranges(gap)).sum::<u64>();
     found
+}
+
+/// Gaps of a tree, which do not overlap, in the order of their keys.
+struct Gaps(Vec<Hole>);
+
+impl Gaps {
+    fn new(mut gaps: Vec<Hole>) -> Gaps {
+        gaps.sort_by(|a, b| a.low.cmp(&b.low));
+        Gaps(gaps)
+    }
+
+    /// Does the leaf lie within one of them?
+    fn have(&self, leaf: &Loose) -> bool {
+        let begun = self.0.partition_point(|gap| gap.low <= leaf.low);
+        let last = begun.checked_sub(1).map(|at| &self.0[at]);
+        last.is_some_and(|gap| within(&leaf.low, leaf.high.as_deref(), gap))
+    }
+}
+
+/// Ranges of the leaves that were taken, which do not overlap: where each begins and ends.
+#[derive(Default)]
+struct Taken {
+    by_low: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl Taken {
+    /// Does the leaf overlap none of them? A range overlaps one of its neighbours if it overlaps any.
+    fn is_free(&self, leaf: &Loose) -> bool {
+        let low = leaf.low.as_slice();
+        let upto = (Bound::Unbounded, Bound::Included(low));
+        let from = (Bound::Excluded(low), Bound::Unbounded);
+        let before = self.by_low.range::<[u8], _>(upto).next_back();
+        let behind = self.by_low.range::<[u8], _>(from).next();
+        let ends = before
+            .is_none_or(|(begin, end)| *begin != leaf.low && ends_by(end.as_deref(), Some(low)));
+        ends && behind.is_none_or(|(begin, _)| ends_by(leaf.high.as_deref(), Some(begin)))
+    }
+
+    fn add(&mut self, leaf: Loose) {
+        debug_assert!(self.is_free(&leaf), "a range of keys is taken twice");
+        let twin = self.by_low.insert(leaf.low, leaf.high);
+        assert!(twin.is_none(), "two leaves begin with the same key");
+    }
+
+    /// Ranges within a gap that no leaf covers.
+    fn open_ranges(&self, gap: &Hole) -> u64 {
+        let (mut at, mut open) = (Some(gap.low.as_slice()), 0);
+        for (low, high) in self.by_low.range(gap.low.clone()..) {
+            if !within(low, high.as_deref(), gap) {
+                break;
+            }
+            if at != Some(low.as_slice()) {
+                open += 1;
+            }
+            at = high.as_deref();
+        }
+        open + u64::from(at != gap.high.as_deref())
+    }
 }
 
 /// Sound leaves of the index that the tree does not lead to, the newest first.
@@ -84,8 +145,8 @@ fn loose_leaves(offline: &Offline, index: IndexId, known: &HashSet<PageId>) -> V
     loose
 }
 
-fn within(leaf: &Loose, gap: &Hole) -> bool {
-    leaf.low >= gap.low && ends_by(leaf.high.as_deref(), gap.high.as_deref())
+fn within(low: &[u8], high: Option<&[u8]>, gap: &Hole) -> bool {
+    *low >= *gap.low && ends_by(high, gap.high.as_deref())
 }
 
 /// `a` ends at `b` or before.
@@ -95,25 +156,6 @@ fn ends_by(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
         (None, Some(_)) => false,
         (Some(a), Some(b)) => a <= b,
     }
-}
-
-fn overlap(a: &Loose, b: &Loose) -> bool {
-    let begins_in = |x: &Loose, y: &Loose| y.high.as_ref().is_none_or(|high| x.low < *high);
-    begins_in(a, b) && begins_in(b, a)
-}
-
-/// Ranges within a gap that no leaf covers.
-fn open_ranges(gap: &Hole, taken: &[Loose]) -> u64 {
-    let mut inside: Vec<&Loose> = taken.iter().filter(|leaf| within(leaf, gap)).collect();
-    inside.sort_by(|a, b| a.low.cmp(&b.low));
-    let (mut at, mut open) = (Some(gap.low.as_slice()), 0);
-    for leaf in inside {
-        if at != Some(leaf.low.as_slice()) {
-            open += 1;
-        }
-        at = leaf.high.as_deref();
-    }
-    open + u64::from(at != gap.high.as_deref())
 }
 
 #[cfg(test)]
@@ -137,22 +179,95 @@ mod tests {
         }
     }
 
+    fn overlap(a: &Loose, b: &Loose) -> bool {
+        let begins_in = |x: &Loose, y: &Loose| y.high.as_ref().is_none_or(|high| x.low < *high);
+        begins_in(a, b) && begins_in(b, a)
+    }
+
+    fn taken(leaves: Vec<Loose>) -> Taken {
+        let mut taken = Taken::default();
+        leaves.into_iter().for_each(|leaf| taken.add(leaf));
+        taken
+    }
+
     #[test]
     fn ranges() {
         assert!(overlap(&leaf("a", Some("c")), &leaf("b", None)));
         assert!(!overlap(&leaf("a", Some("b")), &leaf("b", None)));
-        assert!(within(&leaf("b", Some("c")), &gap("a", Some("c"))));
-        assert!(!within(&leaf("b", None), &gap("a", Some("c"))));
+        let whole = Gaps::new(vec![gap("m", None), gap("a", Some("c"))]);
+        assert!(whole.have(&leaf("b", Some("c"))) && whole.have(&leaf("m", None)));
+        assert!(!whole.have(&leaf("b", None)) && !whole.have(&leaf("b", Some("d"))));
+        assert!(!whole.have(&leaf("", Some("b"))) && !whole.have(&leaf("d", Some("e"))));
     }
 
     #[test]
     fn what_stays_open() {
-        let whole = [leaf("m", None), leaf("", Some("m"))];
-        assert_eq!(open_ranges(&gap("", None), &whole), 0);
-        assert_eq!(open_ranges(&gap("", None), &whole[..1]), 1);
-        assert_eq!(open_ranges(&gap("", None), &whole[1..]), 1);
-        assert_eq!(open_ranges(&gap("", None), &[]), 1);
-        let apart = [leaf("b", Some("c")), leaf("d", Some("e"))];
-        assert_eq!(open_ranges(&gap("a", Some("f")), &apart), 3);
+        let whole = || vec![leaf("m", None), leaf("", Some("m"))];
+        let open = |leaves: Vec<Loose>| taken(leaves).open_ranges(&gap("", None));
+        assert_eq!(open(whole()), 0);
+        assert_eq!(open(whole().split_off(1)), 1);
+        assert_eq!(open(whole().drain(..1).collect()), 1);
+        assert_eq!(open(Vec::new()), 1);
+        let apart = taken(vec![leaf("b", Some("c")), leaf("d", Some("e"))]);
+        assert_eq!(apart.open_ranges(&gap("a", Some("f"))), 3);
+        assert_eq!(apart.open_ranges(&gap("d", Some("e"))), 0);
+    }
+
+    /// Neighbours decide as all leaves together would.
+    #[test]
+    fn neighbours_are_enough() {
+        let mut rng = ferrite_sync::random::Rng::new(1);
+        for _ in 0..300 {
+            let (mut all, mut taken) = (Vec::<Loose>::new(), Taken::default());
+            for _ in 0..40 {
+                let mut key = || char::from(b'a' + rng.below(20) as u8).to_string();
+                let (a, b) = (key(), key());
+                let new = match a.cmp(&b) {
+                    std::cmp::Ordering::Less => leaf(&a, Some(&b)),
+                    std::cmp::Ordering::Equal => leaf(&a, None),
+                    std::cmp::Ordering::Greater => leaf(&b, Some(&a)),
+                };
+                let is_free = !all.iter().any(|old| overlap(old, &new));
+                assert_eq!(taken.is_free(&new), is_free, "{:?} {:?}", new.low, new.high);
+                if is_free {
+                    all.push(leaf(
+                        std::str::from_utf8(&new.low).unwrap(),
+                        new.high.as_deref().map(|h| std::str::from_utf8(h).unwrap()),
+                    ));
+                    taken.add(new);
+                }
+            }
+        }
+    }
+
+    /// So many that each could not be compared with all: this is done in a second, or not in a quarter of an hour.
+    #[test]
+    fn a_tree_that_has_lost_its_root() {
+        const LEAVES: u32 = 300_000;
+        let key = |n: u32| n.to_be_bytes().to_vec();
+        let mut taken = Taken::default();
+        let gaps = Gaps::new(
+            (0..LEAVES / 3)
+                .map(|n| Hole {
+                    low: key(3 * n),
+                    high: Some(key(3 * n + 3)),
+                    leaf: false,
+                })
+                .collect(),
+        );
+        for n in 0..LEAVES {
+            // In no order.
+            let n = (u64::from(n) * 7_919 % u64::from(LEAVES)) as u32;
+            let leaf = Loose {
+                page: PageId(1),
+                lsn: Lsn(1),
+                low: key(n),
+                high: Some(key(n + 1)),
+            };
+            assert!(gaps.have(&leaf) && taken.is_free(&leaf), "{n}");
+            taken.add(leaf);
+        }
+        let open: u64 = gaps.0.iter().map(|gap| taken.open_ranges(gap)).sum();
+        assert_eq!(open, 0);
     }
 }
