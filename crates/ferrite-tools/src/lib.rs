@@ -6,6 +6,7 @@
 //! - `salvage`: writes the rows that can be read to files that LOAD DATA takes.
 //! - `row`: a row's columns from key and payload; `text`: one value as LOAD DATA wants it.
 //! - `ddl_log`: whether a server was killed in the middle of a DDL statement.
+//! - `owner`: whether a program has the rights of the data's owner.
 //! - `work`: many small jobs on all processors.
 //! - `keys`: keys of an encrypted database.
 //! - `progress`: what is shown while one waits.
@@ -56,6 +57,7 @@ mod compare;
 pub mod ddl_log;
 pub use ferrite_engine::describe;
 pub mod keys;
+pub mod owner;
 pub mod progress;
 pub mod row;
 pub mod salvage;

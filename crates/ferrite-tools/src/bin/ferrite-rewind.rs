@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 a snapshot is damaged, 2 could not run: then nothing has changed, unless it
 //! says otherwise.
-//! Invariants: the present is kept as a snapshot before anything changes, and not kept if nothing does; the
+//! Invariants: it runs with the rights of the data's owner, whose files it makes; the present is kept as a snapshot before anything changes, and not kept if nothing does; the
 //! change is one step (`ferrite-engine/src/snapshots/rewind.rs`). Locking: a lock on the directory of the data while it is
 //! not open.
 
@@ -13,7 +13,7 @@ use ferrite_engine::{Callbacks, Config, Engine, LogLevel, Xid};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
-use ferrite_tools::{answer, ddl_log, say, tell};
+use ferrite_tools::{answer, ddl_log, owner, say, tell};
 use ferrite_types::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -81,7 +81,9 @@ impl Callbacks for Told {
 
 fn run(options: &Options) -> Result<()> {
     let begun_us = time::now_us();
-    let real = RealStorage::existing(&options.dir.join("#ferrite"))?;
+    let dir = options.dir.join("#ferrite");
+    let real = RealStorage::existing(&dir)?;
+    owner::check(&dir)?;
     let storage = keys::open(real, &*options.keys.read()?)?;
     let server = RealDirectory::new(&options.dir);
     let lock = storage.lock_exclusive()?;

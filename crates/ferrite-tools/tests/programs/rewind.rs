@@ -4,6 +4,7 @@
 
 use crate::place::{create, take, Place};
 use ferrite_engine::snapshots::rewind;
+use std::os::unix::fs::{chown, MetadataExt};
 
 fn database(name: &str) -> Place {
     let place = Place::new(name);
@@ -156,4 +157,31 @@ fn an_answer_that_cannot_be_written() {
     let (done, said) = place.rewind_mute(&["--finish"]);
     assert_eq!(done, Some(0), "{said}");
     assert_eq!(place.tables(), ["d/old"]);
+}
+
+/// With the rights of another than the data's owner it would leave files that the server cannot write to. To see it
+/// takes root.
+#[test]
+fn somebody_elses_database_is_left_alone() {
+    let place = database("owner");
+    let dir = place.0.join("#ferrite");
+    if std::fs::metadata(&dir).unwrap().uid() != 0 {
+        return;
+    }
+    chown(&dir, Some(65534), None).unwrap();
+    for words in [&["monday"][..], &["--list"], &["--finish"]] {
+        let (code, said) = place.rewind(words);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("run it as account"), "{said}");
+        assert!(said.contains("65534") || said.contains("nobody"), "{said}");
+    }
+    let files = std::fs::read_dir(&dir).unwrap();
+    let snapshots = files.filter(|f| {
+        let name = f.as_ref().unwrap().file_name();
+        name.to_str().unwrap().ends_with(".manifest")
+    });
+    assert_eq!(snapshots.count(), 1, "the present was kept");
+    chown(&dir, Some(0), None).unwrap();
+    let (code, said) = place.rewind(&["monday"]);
+    assert_eq!(code, Some(0), "{said}");
 }
