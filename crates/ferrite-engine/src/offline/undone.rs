@@ -1,8 +1,8 @@
 //! Entries as they are once transactions without an end are rolled back.
 //!
 //! Rollback would change pages; here the undo stays beside them and is applied to an entry
-//! when it is looked at (`known_undo`). An entry is changed by one such transaction at most (its id in the
-//! record is its lock), so the order between transactions does not matter.
+//! when it is looked at (`known_undo`). An entry is changed by one such transaction at most, whose id the record
+//! bears (it is its lock): no other one's undo is looked at, and that of an entry that bears none says nothing.
 //!
 //! Invariant: undo that cannot be read or does not fit leaves the entry as it is in the page.
 
@@ -11,11 +11,12 @@ use crate::state::known_undo::{KnownUndo, Settled};
 use crate::state::undo_area::UndoArea;
 use ferrite_tree::record::Record;
 use ferrite_types::{Error, IndexId, TxnId, UndoPosition};
+use std::collections::HashMap;
 
 /// The undo of all of them.
 #[derive(Default)]
 pub(super) struct Unsettled {
-    lists: Vec<KnownUndo>,
+    lists: HashMap<TxnId, KnownUndo>,
 }
 
 impl Unsettled {
@@ -29,23 +30,23 @@ impl Unsettled {
         for (txn, found) in unfinished {
             debug_assert!(!txn.is_frozen(), "undo of no transaction");
             let (known, fault) = KnownUndo::read(found.undo.backwards(), area);
-            all.lists.push(known);
+            let twin = all.lists.insert(txn, known);
+            debug_assert!(twin.is_none(), "two lists of {txn}");
             first = first.or(fault);
         }
         (all, first)
     }
 
     pub(super) fn concerns(&self, index: IndexId) -> bool {
-        self.lists.iter().any(|list| list.concerns(index))
+        self.lists.values().any(|list| list.concerns(index))
     }
 
     pub(super) fn settle(&self, index: IndexId, key: &[u8], rec: &Record<'_>) -> Settled {
         debug_assert!(index.0 != 0, "an entry of no index");
-        let of_list = |list: &KnownUndo| {
-            let found = list.before(&|| UndoPosition::END, (index, key), rec).ok()?;
-            (found != Settled::Same).then_some(found)
+        let Some(list) = self.lists.get(&rec.header.txn) else {
+            return Settled::Same;
         };
-        let found = self.lists.iter().find_map(of_list);
-        found.unwrap_or(Settled::Same)
+        list.before(&|| UndoPosition::END, (index, key), rec)
+            .unwrap_or(Settled::Same)
     }
 }

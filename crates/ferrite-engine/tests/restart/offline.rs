@@ -1,12 +1,13 @@
 //! What a database that nobody has open takes of memory while it is read.
 
 use crate::common::*;
-use ferrite_engine::offline::{MapFrom, Offline};
+use ferrite_engine::offline::{MapFrom, Offline, Settled};
 use ferrite_engine::{Config, Engine, Session, SilentCallbacks};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
-use ferrite_types::{PageId, PAGE_BYTES};
+use ferrite_tree::node;
+use ferrite_types::{PageId, TxnId, PAGE_BYTES};
 
 /// A long log names all pages, and most of them are on disk as it leaves them: those are not kept.
 #[test]
@@ -49,4 +50,51 @@ fn pages_that_are_current_are_not_kept() {
     let t = engine.dict().open_table("d/t").unwrap();
     check(&engine, &t);
     engine.close().unwrap();
+}
+
+/// The undo of a transaction is applied to entries that bear its id, and to no others: an old copy of a page, which a
+/// scan finds in place of one that is lost, has states from before it.
+#[test]
+fn undo_is_of_entries_with_its_transactions_id() {
+    let (disk, engine, t, mut s) = database(2);
+    for n in 0..20 {
+        insert(&mut s, &t, n, b"committed").unwrap();
+    }
+    s.commit(false).unwrap();
+    let mut others: Vec<Session> = (2..5).map(|n| Session::new(&engine, 0, n)).collect();
+    for (other, n) in others.iter_mut().zip(4..) {
+        update(other, &t, n, b"committed", b"not committed").unwrap();
+        insert(other, &t, n + 100, b"not committed").unwrap();
+    }
+    engine.flush_log();
+    disk.power_off();
+    drop((s, others, t));
+    give_up(&engine);
+    drop(engine);
+    disk.crash_clean();
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let offline = Offline::open(&storage, MapFrom::Checkpoint).unwrap();
+    assert_eq!(offline.report().unfinished, 3);
+    let tables = offline.tables(&mut |fault| panic!("{fault}"));
+    let index = &tables[0].spec.indexes[0];
+    let (mut updated, mut inserted, mut others) = (0, 0, 0);
+    let walk = offline.tree(index.id, index.root, &mut |_, page| {
+        for slot in 0..node::count(page) {
+            let (mut key, mut rec) = (Vec::new(), node::record(page, slot));
+            node::key_into(page, slot, &mut key);
+            match offline.settled(index.id, &key, &rec) {
+                Settled::Same => others += 1,
+                Settled::Gone => inserted += 1,
+                Settled::Other(deleted, value) => {
+                    assert_eq!((deleted, &value[..]), (false, &b"\0committed"[..]));
+                    updated += 1;
+                }
+            }
+            for id in [TxnId::FROZEN, TxnId(rec.header.txn.get() + 1000)] {
+                rec.header.txn = id;
+                assert_eq!(offline.settled(index.id, &key, &rec), Settled::Same);
+            }
+        }
+    });
+    assert_eq!((walk.faults, updated, inserted, others), (vec![], 3, 3, 17));
 }
