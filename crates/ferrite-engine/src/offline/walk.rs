@@ -52,7 +52,8 @@ struct Walker<'o, 'f> {
     found: TreeWalk,
     /// Right link the last page of each level announced; None: unknown since a hole.
     next_at_level: Vec<Option<PageId>>,
-    each: &'f mut dyn FnMut(PageId, &[u8]),
+    each: &'f mut dyn FnMut(PageId, &[u8]) -> bool,
+    stopped: bool,
 }
 
 impl Offline {
@@ -63,12 +64,26 @@ impl Offline {
         root: PageId,
         each: &mut dyn FnMut(PageId, &[u8]),
     ) -> TreeWalk {
+        self.tree_while(index, root, &mut |page, bytes| {
+            each(page, bytes);
+            true
+        })
+    }
+
+    /// [`Offline::tree`], until `each` returns false: what was found until then.
+    pub fn tree_while(
+        &self,
+        index: IndexId,
+        root: PageId,
+        each: &mut dyn FnMut(PageId, &[u8]) -> bool,
+    ) -> TreeWalk {
         let mut walker = Walker {
             offline: self,
             index,
             found: TreeWalk::default(),
             next_at_level: Vec::new(),
             each,
+            stopped: false,
         };
         let expect = Expect {
             level: None,
@@ -76,6 +91,9 @@ impl Offline {
             high: None,
         };
         walker.visit(root, &expect);
+        if walker.stopped {
+            return walker.found;
+        }
         for level in 0..walker.next_at_level.len() {
             if walker.next_at_level[level].is_some_and(|n| n != PageId::NONE) {
                 walker.fault(root, &format!("level {level} has no right end"));
@@ -102,6 +120,9 @@ impl Walker<'_, '_> {
     }
 
     fn visit(&mut self, page: PageId, expect: &Expect<'_>) {
+        if self.stopped {
+            return;
+        }
         if !self.found.pages.insert(page) {
             self.fault(page, "is named twice");
             return self.hole(expect);
@@ -118,7 +139,7 @@ impl Walker<'_, '_> {
         self.check_link(page, &copy);
         if node::level(&copy) == 0 {
             self.found.leaves += 1;
-            (self.each)(page, &copy);
+            self.stopped = !(self.each)(page, &copy);
         } else {
             self.found.inners += 1;
             self.children(page, &copy);

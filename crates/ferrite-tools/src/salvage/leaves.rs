@@ -34,21 +34,25 @@ struct Loose {
     high: Option<Vec<u8>>,
 }
 
-/// Calls `each` with every leaf that belongs to the tree.
+/// Calls `each` with every leaf that belongs to the tree, until it returns false.
 pub(super) fn each_leaf(
     offline: &Offline,
     index: IndexId,
     root: PageId,
-    each: &mut dyn FnMut(&[u8]),
+    each: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Found {
-    let walk = offline.tree(index, root, &mut |_, bytes| each(bytes));
+    let mut stopped = false;
+    let walk = offline.tree_while(index, root, &mut |_, bytes| {
+        stopped = !each(bytes);
+        !stopped
+    });
     let mut found = Found {
         faults: walk.faults,
         ..Found::default()
     };
     let (lost, gaps): (Vec<Hole>, Vec<Hole>) = walk.holes.into_iter().partition(|h| h.leaf);
     found.holes = lost.len() as u64;
-    if gaps.is_empty() {
+    if gaps.is_empty() || stopped {
         return found;
     }
     let mut page = vec![0; PAGE_BYTES];
@@ -59,8 +63,11 @@ pub(super) fn each_leaf(
             continue;
         }
         if offline.node(index, leaf.page, &mut page).is_ok() {
-            each(&page);
+            let goes_on = each(&page);
             taken.add(leaf);
+            if !goes_on {
+                break;
+            }
         }
     }
     found.loose = taken.by_low.len() as u64;

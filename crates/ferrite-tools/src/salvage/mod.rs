@@ -188,10 +188,9 @@ impl<'o> Writer<'o> {
         let root = self.table.spec.indexes[0].root;
         let mut failed = Ok(());
         let mut each = |bytes: &[u8]| {
-            if failed.is_ok() {
-                failed = self.leaf(bytes, w);
-            }
+            failed = self.leaf(bytes, w);
             progress.step(1);
+            failed.is_ok()
         };
         let found = leaves::each_leaf(offline, index, root, &mut each);
         failed?;

@@ -4,3 +4,4 @@
 mod place;
 mod prepared;
 mod rewind;
+mod salvage;

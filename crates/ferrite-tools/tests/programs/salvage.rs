@@ -1,0 +1,88 @@
+//! A salvage that cannot write what it reads.
+
+use crate::place::{create, Place};
+use ferrite_engine::{DupInfo, Isolation, Session};
+use ferrite_io::Storage;
+use ferrite_sync::Arc;
+use ferrite_tools::progress::Progress;
+use ferrite_tools::salvage::{salvage, Output, Plan};
+use ferrite_types::{Error, Result};
+use std::io::{self, Write};
+
+/// Takes so many bytes, and then nothing more.
+struct Disk {
+    free: usize,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.free < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.free -= bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Output for Disk {
+    fn file(
+        &mut self,
+        name: &str,
+        fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        fill(self).map_err(|e| Error::Io(format!("write {name}: {e}")))
+    }
+}
+
+/// Some hundred leaves.
+fn database() -> Place {
+    const ROWS: u64 = 20_000;
+    let place = Place::new("no-room");
+    let engine = place.open();
+    create(&engine, "d/t");
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut session = Session::new(&engine, 0, 1);
+    session.begin_statement(Isolation::RepeatableRead);
+    let mut payload = [b'x'; 300];
+    payload[0] = 0;
+    for n in 0..ROWS {
+        let mut dup = DupInfo::default();
+        session
+            .insert_row(&t, Some(&n.to_be_bytes()), &payload, &[], false, &mut dup)
+            .unwrap();
+    }
+    session.commit(false).unwrap();
+    drop(session);
+    engine.close().unwrap();
+    place
+}
+
+/// How it ended, and how often the database was read.
+fn salvaged(place: &Place, free: usize) -> (Result<()>, u64) {
+    let storage: Arc<dyn Storage> = place.storage();
+    let done = salvage(
+        &storage,
+        Plan::default(),
+        &mut Disk { free },
+        &Progress::silent(),
+    );
+    (done.map(drop), storage.stats().reads.get())
+}
+
+#[test]
+fn a_full_disk_ends_it_at_once() {
+    let place = database();
+    let (whole, reads) = salvaged(&place, usize::MAX);
+    assert_eq!(whole, Ok(()));
+    assert!(reads > 300, "{reads} reads");
+    let (cut_off, reads_of_some) = salvaged(&place, 100_000);
+    assert!(matches!(cut_off, Err(Error::Io(_))), "{cut_off:?}");
+    assert!(
+        reads_of_some < reads / 2,
+        "{reads_of_some} of {reads} reads"
+    );
+}
