@@ -138,6 +138,10 @@ def _shapes(cursor: Any, rng: Random) -> None:
     cursor.execute("INSERT INTO wide (id, `a rather long name for column 399`) VALUES (1, 7), (2, NULL)")
     cursor.execute("CREATE TABLE `odd-name $ x` (`a``b` INT PRIMARY KEY, `c d` VARCHAR(10))")
     cursor.execute("INSERT INTO `odd-name $ x` VALUES (1, 'x')")
+    cursor.execute("CREATE TABLE con (a INT PRIMARY KEY)")
+    cursor.execute("INSERT INTO con VALUES (1)")
+    cursor.execute("CREATE SEQUENCE counter START WITH 7 INCREMENT 5 MAXVALUE 9000 CYCLE")
+    cursor.execute("SELECT NEXT VALUE FOR counter")
     cursor.execute("CREATE TABLE parts (a INT PRIMARY KEY, b INT) PARTITION BY HASH (a) PARTITIONS 3")
     cursor.executemany("INSERT INTO parts VALUES (%s, %s)", [(n, -n) for n in range(500)])
     cursor.execute("CREATE TABLE versioned (a INT PRIMARY KEY, b INT) WITH SYSTEM VERSIONING")
@@ -200,7 +204,13 @@ def contents(connection: Any, table: str, skip: frozenset[str] = frozenset()) ->
                 column = f"CAST({column} + 0 AS CHAR)" if kind in ("bit", "enum", "set") else f"CAST({column} AS CHAR)"
             told.append(f"IFNULL({column}, 'NULL')")
         cursor.execute(f"SELECT {', '.join(told)} FROM `{table.replace('`', '``')}`")
-        return sorted(tuple(str(value) for value in row) for row in cursor.fetchall())
+        rows = sorted(tuple(str(value) for value in row) for row in cursor.fetchall())
+        cursor.execute(
+            "SELECT table_type FROM information_schema.tables WHERE table_schema = 'test' AND table_name = %s "
+            "AND table_type = 'SEQUENCE'",
+            (table,),
+        )
+        return rows + [tuple(row) for row in cursor.fetchall()]
 
 
 FOREIGN_KEYS = "(foreign keys)"

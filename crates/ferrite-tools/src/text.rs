@@ -49,10 +49,15 @@ pub enum LoadAs {
     Text,
 }
 
+/// An ENUM or SET whose labels were too many to be described: nothing but the number is known of its values.
+pub fn is_number_only(column: &Column) -> bool {
+    column.sql_type.is_empty() && matches!(column.server_type, ENUM | SET)
+}
+
 /// See [`LoadAs`].
 pub fn load_as(column: &Column) -> LoadAs {
     match column.server_type {
-        _ if column.kind != Kind::Fixed => LoadAs::Bytes,
+        _ if column.kind != Kind::Fixed || is_number_only(column) => LoadAs::Bytes,
         ENUM | SET | BIT => LoadAs::Number,
         _ if matches!(type_name(column).as_str(), "uuid" | "inet6" | "inet4") => LoadAs::Text,
         _ => LoadAs::Bytes,

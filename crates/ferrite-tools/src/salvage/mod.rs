@@ -25,6 +25,7 @@ use ferrite_sync::Arc;
 use ferrite_tree::node;
 use ferrite_types::{Error, IndexId, Result};
 pub use output::{DirOutput, Output};
+use std::collections::BTreeSet;
 
 /// What became of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,11 +111,18 @@ pub fn salvage(
     result.decided = plan.prepared;
     let tables = offline.tables(&mut |text| result.faults.push(text));
     let pages = |t: &StoredTable| offline.store().page_count(t.spec.indexes[0].id);
-    let with_rows = |t: &&StoredTable| !t.spec.indexes.is_empty();
+    let vector_indexes: BTreeSet<&str> = tables
+        .iter()
+        .filter_map(|t| sql::indexed_by(&t.spec.name))
+        .collect();
+    let with_rows =
+        |t: &&StoredTable| !t.spec.indexes.is_empty() && sql::indexed_by(&t.spec.name).is_none();
     progress.stage("rows", tables.iter().filter(with_rows).map(pages).sum());
     let mut load = sql::load_header();
     for table in tables.iter().filter(with_rows) {
-        let written = Writer::new(&offline, table).run(out, progress)?;
+        let mut writer = Writer::new(&offline, table);
+        writer.has_vector_index = vector_indexes.contains(table.spec.name.as_str());
+        let written = writer.run(out, progress)?;
         load.push_str(&format!(
             "source {}.sql\n",
             output::file_stem(&written.name)
@@ -143,6 +151,7 @@ struct Writer<'o> {
     offline: &'o Offline,
     table: &'o StoredTable,
     description: Option<Description>,
+    has_vector_index: bool,
     result: TableResult,
 }
 
@@ -156,6 +165,7 @@ impl<'o> Writer<'o> {
             offline,
             table,
             description: Description::decode(&table.spec.definition),
+            has_vector_index: false,
             result,
         }
     }
@@ -175,12 +185,25 @@ impl<'o> Writer<'o> {
         if self.description.is_none() {
             self.fault("columns are not described: rows are written as key and row in hex".into());
         }
+        for name in self.numbers_only() {
+            self.fault(format!(
+                "column {name}: its labels are too many to be described, their numbers are written"
+            ));
+        }
         out.file(&format!("{stem}.txt"), &mut |w| self.rows(w, progress))?;
-        let text = sql::table(self.table, self.description.as_ref(), &stem);
+        let described = self.description.as_ref();
+        let text = sql::table(self.table, described, self.has_vector_index, &stem);
         out.file(&format!("{stem}.sql"), &mut |w| {
             w.write_all(text.as_bytes())
         })?;
         Ok(self.result)
+    }
+
+    /// Columns of which nothing but numbers is known.
+    fn numbers_only(&self) -> Vec<String> {
+        let columns = self.description.iter().flat_map(|d| &d.columns);
+        let found = columns.filter(|c| c.is_there() && text::is_number_only(c));
+        found.map(|c| c.name.clone()).collect()
     }
 
     fn rows(&mut self, w: &mut dyn std::io::Write, progress: &Progress) -> std::io::Result<()> {

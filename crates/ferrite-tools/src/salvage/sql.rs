@@ -34,10 +34,11 @@ fn names(engine_name: &str) -> (String, String) {
     (decode_file_name(db), decode_file_name(whole_table(table)))
 }
 
-/// `@0024` is the character with that number. Other codes (letters of some alphabets) stay.
+/// `@0024` is the character with that number. Other codes (letters of some alphabets) stay. What some systems take for
+/// a device has three more of them at its end.
 fn decode_file_name(name: &str) -> String {
     let mut out = String::new();
-    let mut rest = name;
+    let mut rest = name.strip_suffix("@@@").unwrap_or(name);
     while let Some((before, after)) = rest.split_once('@') {
         out.push_str(before);
         let code = after
@@ -57,8 +58,19 @@ fn decode_file_name(name: &str) -> String {
     out + rest
 }
 
+/// The table whose VECTOR INDEX that one is, which the server keeps in a table of its own: `db/t#i#01`.
+pub(super) fn indexed_by(engine_name: &str) -> Option<&str> {
+    // A name that a user gives has no such sign in the encoding of file names.
+    engine_name.split_once("#i#").map(|(table, _)| table)
+}
+
 /// The whole file for one table.
-pub(super) fn table(stored: &StoredTable, table: Option<&Description>, stem: &str) -> String {
+pub(super) fn table(
+    stored: &StoredTable,
+    table: Option<&Description>,
+    has_vector_index: bool,
+    stem: &str,
+) -> String {
     let spec = &stored.spec;
     let Some(description) = table else {
         return format!(
@@ -68,7 +80,13 @@ pub(super) fn table(stored: &StoredTable, table: Option<&Description>, stem: &st
         );
     };
     let (db, name) = names(&spec.name);
-    let mut sql = format!("-- {}\n{SETTINGS}", spec.name);
+    let mut sql = format!("-- {}\n", spec.name);
+    if has_vector_index {
+        sql.push_str(
+            "-- It had a VECTOR INDEX, which is not in its definition here: add it again.\n",
+        );
+    }
+    sql.push_str(SETTINGS);
     if !db.is_empty() {
         sql.push_str(&format!(
             "CREATE DATABASE IF NOT EXISTS {0};\nUSE {0};\n",
@@ -79,9 +97,10 @@ pub(super) fn table(stored: &StoredTable, table: Option<&Description>, stem: &st
     let foreign = stored.foreign_keys.iter();
     lines.extend(foreign.filter_map(|key| foreign_line(key, &db, description)));
     sql.push_str(&format!(
-        "CREATE TABLE IF NOT EXISTS {} (\n{}\n) ENGINE=FERRITE;\n",
+        "CREATE TABLE IF NOT EXISTS {} (\n{}\n) ENGINE=FERRITE{};\n",
         quoted(&name),
-        lines.join(",\n")
+        lines.join(",\n"),
+        if spec.no_rollback { " SEQUENCE=1" } else { "" }
     ));
     sql.push_str(&load_statement(&name, description, stem));
     sql
@@ -146,8 +165,12 @@ fn foreign_line(key: &ForeignKey, db: &str, table: &Description) -> Option<Strin
 }
 
 fn column_line(column: &Column) -> String {
-    let mut line = format!("  {} {}", quoted(&column.name), column.sql_type);
-    if column.collation != "binary" {
+    let sql_type = match text::is_number_only(column) {
+        true => "bigint unsigned",
+        false => &column.sql_type,
+    };
+    let mut line = format!("  {} {sql_type}", quoted(&column.name));
+    if column.collation != "binary" && !text::is_number_only(column) {
         line.push_str(&format!(
             " CHARACTER SET {} COLLATE {}",
             column.charset, column.collation
@@ -220,7 +243,65 @@ mod tests {
         assert_eq!(names("db/t"), ("db".into(), "t".into()));
         assert_eq!(names("a@002db/t@0024#P#p0"), ("a-b".into(), "t$".into()));
         assert_eq!(decode_file_name("x@zz@"), "x@zz@");
+        assert_eq!(names("aux@@@/con@@@"), ("aux".into(), "con".into()));
+        assert_eq!(names("d/nul@@@#P#p0"), ("d".into(), "nul".into()));
+        assert_eq!(names("d/a@0040@0040@0040").1, "a@@@");
+        assert_eq!(indexed_by("d/t#i#01"), Some("d/t"));
+        assert_eq!(indexed_by("d/t@0023i@002301"), None);
         assert_eq!(quoted("a`b"), "`a``b`");
+    }
+
+    /// A list of labels that is longer than a description has room for: numbers are a statement that runs.
+    #[test]
+    fn labels_that_are_not_described() {
+        let described = |sql_type: &[u8], collation: &[u8]| {
+            let column = b"FRc1\x01\0\0\x01\xf7\0\xff\xff\x02\0\0\0\0\0\0\0\x01\0a";
+            let mut bytes = [&[0; 24][..], column].concat();
+            for text in [sql_type, b"latin1", collation] {
+                bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
+                bytes.extend_from_slice(text);
+            }
+            bytes.extend_from_slice(b"\x01\0\x01\0\0");
+            Description::decode(&bytes).unwrap()
+        };
+        let known = described(b"enum('x')", b"latin1_bin");
+        let line = column_line(&known.columns[0]);
+        assert_eq!(
+            line,
+            "  `a` enum('x') CHARACTER SET latin1 COLLATE latin1_bin NOT NULL"
+        );
+        assert!(load_statement("t", &known, "t").contains("CAST(@v0 AS UNSIGNED)"));
+        let unknown = described(b"", b"latin1_bin");
+        assert_eq!(
+            column_line(&unknown.columns[0]),
+            "  `a` bigint unsigned NOT NULL"
+        );
+        assert!(load_statement("t", &unknown, "t").contains("(`a`)"));
+    }
+
+    #[test]
+    fn sequences_are_sequences() {
+        let described = [
+            &[0; 24][..],
+            b"FRc1\x01\0\0\x01\x08\0\xff\xff\x08\0\0\0\0\0\0\0\x01\0n\x06\0bigint\x06\0binary\x06\0binary\x01\0\x01\0\0",
+        ];
+        let description = Description::decode(&described.concat()).unwrap();
+        let text = |no_rollback| {
+            let stored = StoredTable {
+                spec: TableSpec {
+                    no_rollback,
+                    ..TableSpec::new("d/s", Vec::new())
+                },
+                foreign_keys: Vec::new(),
+            };
+            table(&stored, Some(&description), no_rollback, "d.s")
+        };
+        assert!(text(true).contains("\n) ENGINE=FERRITE SEQUENCE=1;\nLOAD DATA"));
+        assert!(text(true).contains("-- It had a VECTOR INDEX"));
+        assert!(
+            text(false).contains("\n) ENGINE=FERRITE;\nLOAD DATA")
+                && !text(false).contains("VECTOR")
+        );
     }
 
     #[test]
