@@ -211,6 +211,16 @@ struct RowFormat::View {
     if (end < start || end > vars_len) return {nullptr, 0};
     return {vars + start, end - start};
   }
+  /* No two columns have the same bytes. Reading a row finds that out only where it matters. */
+  bool is_in_order(size_t count) const {
+    uint start = 0;
+    for (size_t i = 0; i < count; i++) {
+      const uint end = uint2korr(ends + 2 * i) & ~kOutOfLine;
+      if (end < start) return false;
+      start = end;
+    }
+    return start <= vars_len;
+  }
   const uint8_t *ref(fe_slice number) const {
     if (number.len != 1 && number.len != 2) return nullptr;
     const size_t no = number.len == 1 ? number.ptr[0] : uint2korr(number.ptr);
@@ -244,13 +254,29 @@ static fe_code damaged_row() { return fe_damaged("a row does not fit the table's
 
 /* ---- reading ----------------------------------------------------------------------- */
 
+/* The bytes of those of the columns that lie out of line. False: the row is damaged. */
+bool RowFormat::far_bytes(const View &view, const uint16_t *wanted, size_t count,
+                          size_t *bytes) const {
+  *bytes = 0;
+  for (size_t i = 0; i < count; i++) {
+    const Column &c = columns_[wanted[i]];
+    if (c.kind == ColumnKind::kFixed || view.is_null(c)) continue;
+    bool far;
+    const fe_slice number = view.variable(c.var_no, &far);
+    if (!far) continue;
+    const uint8_t *ref = view.ref(number);
+    if (!ref) return false;
+    *bytes += fe_overflow_len(ref);
+  }
+  return true;
+}
+
 fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload,
                           const uint16_t *wanted, size_t count, uchar *record,
                           Buffer *blobs) const {
   View view;
   if (!parse(payload, &view)) return damaged_row();
-  size_t blob_bytes = 0;
-  bool blobs_sized = false;
+  size_t blob_bytes = 0, blob_room = 0;
   for (size_t i = 0; i < count; i++) {
     const Column &c = columns_[wanted[i]];
     if (view.is_null(c)) {
@@ -270,29 +296,24 @@ fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload
       c.store(record, v.ptr, v.len);
       continue;
     }
-    if (!blobs_sized) {
+    if (!blob_room) {
       /* Room for all values at once: pointers already given out must stay. */
-      size_t need = payload.len;
-      for (size_t k = i; k < count; k++) {
-        const Column &b = columns_[wanted[k]];
-        bool b_far;
-        if (b.kind == ColumnKind::kFixed || view.is_null(b)) continue;
-        fe_slice number = view.variable(b.var_no, &b_far);
-        if (!b_far) continue;
-        const uint8_t *ref = view.ref(number);
-        if (!ref) return damaged_row();
-        need += fe_overflow_len(ref);
-      }
-      if (!blobs->reserve(need)) return FE_OUT_OF_MEMORY;
-      blobs_sized = true;
+      if (!far_bytes(view, wanted + i, count - i, &blob_room)) return damaged_row();
+      blob_room += payload.len;
+      if (!blobs->reserve(blob_room)) return FE_OUT_OF_MEMORY;
     }
     uint8_t *to = blobs->data() + blob_bytes;
     size_t len = v.len;
+    const uint8_t *ref = nullptr;
     if (far) {
-      const uint8_t *ref = view.ref(v);
+      ref = view.ref(v);
       if (!ref) return damaged_row();
       len = fe_overflow_len(ref);
       if (c.kind != ColumnKind::kBlob && len > c.length) return damaged_row();
+    }
+    /* Values that overlap, in a damaged row, are longer together than the row. */
+    if (len > blob_room - blob_bytes) return damaged_row();
+    if (ref) {
       fe_code rc = fe_overflow_read(session, table, ref, to);
       if (rc != FE_OK) return rc;
     } else {
@@ -335,6 +356,7 @@ struct RowFormat::Item {
 
 fe_code RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View *old,
                           Item *items) const {
+  const uint8_t *ref_before = nullptr;
   for (size_t i = 0; i < var_count_; i++) {
     const Column &c = columns_[variable_[i]];
     Item &item = items[i];
@@ -346,7 +368,9 @@ fe_code RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const V
       if (!item.data.ptr) return damaged_row();
       if (far) {
         item.old_ref = old->ref(item.data);
-        if (!item.old_ref) return damaged_row();
+        /* They stand in the order of the columns: no two of those have the same one. */
+        if (!item.old_ref || item.old_ref <= ref_before) return damaged_row();
+        ref_before = item.old_ref;
         item.data.len = 1;
       }
       continue;
@@ -466,7 +490,7 @@ fe_code RowFormat::encode(fe_session *session, fe_table *table, const uchar *rec
 fe_code RowFormat::merge(fe_session *session, fe_table *table, const uchar *record,
                          const MY_BITMAP *changed, fe_slice old, Buffer *out) const {
   View view;
-  if (!parse(old, &view)) return damaged_row();
+  if (!parse(old, &view) || !view.is_in_order(var_count_)) return damaged_row();
   return build(session, table, record, changed, &view, out);
 }
 

@@ -156,6 +156,7 @@ class RowFormat {
   struct View;
   struct Item;
   bool parse(fe_slice payload, View *view) const;
+  bool far_bytes(const View &view, const uint16_t *wanted, size_t count, size_t *bytes) const;
   fe_code build(fe_session *session, fe_table *table, const uchar *record, const MY_BITMAP *changed,
                 const View *old, Buffer *out) const;
   fe_code gather(const uchar *record, const MY_BITMAP *changed, const View *old, Item *items) const;
