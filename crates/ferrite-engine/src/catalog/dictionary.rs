@@ -352,21 +352,25 @@ impl Dictionary {
         }
         if table.spec.hidden_row_id {
             let last = table.tree(0).leaf_below(None, ferrite_tree::Keep::Yes)?;
-            if let Some(slot) = last.count().checked_sub(1) {
-                let mut key = Vec::new();
-                node::key_into(&last, slot, &mut key);
-                let id = key.get(..8).and_then(|k| k.try_into().ok());
-                let id = id.map_or(0, u64::from_be_bytes);
-                table.next_row_id.store(id + 1, Ordering::Relaxed);
-            } else {
-                // The last leaf is empty: its low fence is above every id that was there.
-                let mut b = [0u8; 8];
-                let low = node::low(&last);
-                let n = low.len().min(8);
-                b[..n].copy_from_slice(&low[..n]);
-                let id = u64::from_be_bytes(b);
-                table.next_row_id.store(id + 1, Ordering::Relaxed);
-            }
+            let highest = match last.count().checked_sub(1) {
+                Some(slot) => {
+                    let mut key = Vec::new();
+                    node::key_into(&last, slot, &mut key);
+                    let id = key.get(..8).and_then(|k| k.try_into().ok());
+                    id.map_or(0, u64::from_be_bytes)
+                }
+                None => {
+                    // The last leaf is empty: its low fence is above every id that was there.
+                    let mut b = [0u8; 8];
+                    let low = node::low(&last);
+                    let n = low.len().min(8);
+                    b[..n].copy_from_slice(&low[..n]);
+                    u64::from_be_bytes(b)
+                }
+            };
+            // An import of an earlier version took any id.
+            let next = highest.saturating_add(1);
+            table.next_row_id.store(next, Ordering::Relaxed);
         }
         if let Ok(slot_value) = self.read(&record_key(id, 1)) {
             *table.stats_blob.lock() = slot_value;

@@ -188,6 +188,7 @@ impl Work {
     ) -> Result<Sum> {
         let mut part = Part {
             index,
+            row_ids: index == 0 && self.table.spec.hidden_row_id,
             values: Values::default(),
             before: Vec::new(),
             sum: Sum::default(),
@@ -213,6 +214,8 @@ impl Work {
 /// One index while it is filled.
 struct Part {
     index: usize,
+    /// Its keys are row ids.
+    row_ids: bool,
     values: Values,
     /// The key of the latest entry.
     before: Vec<u8>,
@@ -296,6 +299,9 @@ impl Part {
         if check_size(self.index, key.len(), value.len()).is_err() {
             return Err("an entry that fits no page");
         }
+        if self.row_ids && !is_row_id(key) {
+            return Err("a row id that no table gives out");
+        }
         let pk = match self.index {
             0 => named_anew(key, value, &mut self.values, own),
             _ => clustered_key(key, value).filter(|pk| !pk.is_empty()),
@@ -362,6 +368,12 @@ fn all_equal(reader: &mut Reader, sums: &[Sum]) -> Result<Sum> {
         return Err(reader.fault("the indexes have other rows than the table"));
     }
     Ok(sums[0])
+}
+
+/// A table counts its row ids up from 0, and goes on behind the highest: there is always a next one.
+fn is_row_id(key: &[u8]) -> bool {
+    let id = key.try_into().map(u64::from_be_bytes);
+    id.is_ok_and(|id| id < 1 << 63)
 }
 
 /// The clustered key of a row whose references now name this table's values; `own` is the row then, and

@@ -205,6 +205,58 @@ fn delete_row(s: &mut Session, t: &Arc<Table>, n: u64) {
     s.delete_row(t, &key(n), &entries(&k, &u)).unwrap();
 }
 
+/// A file, with checksums that are right, of a table without a primary key with one row of that id; and what an
+/// import of it answers.
+fn imported_row_id(id: &[u8]) -> Result<(), Error> {
+    let hidden = || {
+        let (_disk, engine, _t, s) = database(31);
+        let spec = TableSpec {
+            hidden_row_id: true,
+            ..TableSpec::new("d/h", vec![index("row ids", true)])
+        };
+        let t = engine.dict().create_table(spec, 1).unwrap();
+        (engine, t, s)
+    };
+    let (_engine, t, mut s) = hidden();
+    let dup = &mut DupInfo::default();
+    s.insert_row(&t, Some(id), b"\0a row", &[], false, dup)
+        .unwrap();
+    s.commit(false).unwrap();
+    let files = SimStorage::new(32);
+    s.export_table(&t, &files, FILE, &ABOUT).unwrap();
+    let (engine, _t, mut s) = hidden();
+    let from = ImportFrom {
+        storage: &files,
+        name: FILE,
+        layout: &|_| LAYOUT,
+        columns: COLUMNS,
+    };
+    s.import_table("d/h", &from, &DdlCaller::default())?;
+    // The next row has a place of its own.
+    let t = engine.dict().open_table("d/h").unwrap();
+    let next = s.insert_row(&t, None, b"\0another", &[], false, dup);
+    assert!(next.unwrap().unwrap()[..] > *id, "after {id:?}");
+    Ok(())
+}
+
+#[test]
+fn row_ids_that_no_table_has_given_out_are_refused() {
+    for id in [1, 1 << 40, (1 << 63) - 1] {
+        assert_eq!(imported_row_id(&u64::to_be_bytes(id)), Ok(()), "{id}");
+    }
+    for id in [1 << 63, u64::MAX - 1, u64::MAX] {
+        let refused = imported_row_id(&u64::to_be_bytes(id));
+        assert!(
+            matches!(refused, Err(Error::Corrupt(_))),
+            "{id}: {refused:?}"
+        );
+    }
+    for id in [&b"three"[..], b"nine byte"] {
+        let refused = imported_row_id(id);
+        assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    }
+}
+
 #[test]
 fn a_file_that_does_not_fit_is_refused() {
     let files = exported(30);
