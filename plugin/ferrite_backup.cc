@@ -34,7 +34,7 @@ void ferrite_prepare_for_backup() {
   THD *thd = current_thd;
   if (!ferrite_engine || !thd) return;
   /* The rows are in a backup of our own, which belongs to this one. */
-  if (ferrite_hot_backup_waits()) return;
+  if (ferrite_hot_backup_waits_for(thd)) return;
   if (ferrite_allow_backup_stage(thd)) {
     if (!make_files_current())
       my_printf_error(ER_BACKUP_STAGE_FAILED,
@@ -49,13 +49,18 @@ void ferrite_prepare_for_backup() {
     runs_without_us = true;
   }
   if (!tables) return;
+  const std::string others = ferrite_hot_backup_of_others(thd);
+  const std::string advice =
+      others.empty()
+          ? "Begin a backup with ferrite_backup_dir first (./ferrite backup does both), or use"
+            " mariadb-dump or a volume snapshot (a tool that copies #ferrite sets"
+            " ferrite_allow_backup_stage=1)"
+          : others;
   my_printf_error(
       ER_BACKUP_STAGE_FAILED,
       "This backup would contain no rows of %llu FERRITE tables: mariadb-backup does not copy"
-      " the directory #ferrite. Begin a backup with ferrite_backup_dir first (./ferrite backup does"
-      " both), or use mariadb-dump or a volume snapshot (a tool that copies #ferrite sets"
-      " ferrite_allow_backup_stage=1)",
-      MYF(ME_ERROR_LOG), static_cast<ulonglong>(tables));
+      " the directory #ferrite. %s",
+      MYF(ME_ERROR_LOG), static_cast<ulonglong>(tables), advice.c_str());
 }
 
 void ferrite_end_backup() {

@@ -8,6 +8,9 @@
  * copied in the background. An empty value ends the backup.
  *
  * Rules of this module
+ * - The stage is one of the account that began the backup: that of somebody's mariadb-backup would
+ *   be without Ferrite's rows, and take the point in time from the stage that belongs to it.
+ * - `accounts_lock` is a leaf.
  * - A backup belongs to the connection that began it and ends with it: KILL, or the death of
  *   the program that took it, leaves nothing behind.
  * - Beginning takes a checkpoint: LOCK_global_system_variables is given back meanwhile.
@@ -16,6 +19,8 @@
 #define FERRITE_HOT_BACKUP_H
 
 #include "server_compat.h"
+
+#include <string>
 
 #include "ferrite.h"
 
@@ -28,8 +33,12 @@ bool ferrite_hot_backup(THD *thd, const fe_backup_plan &plan);
 /* True, with an error, if the connection's user may not take backups. */
 bool ferrite_may_not_back_up(THD *thd);
 
-/* A backup waits for its point in time: a BACKUP STAGE may begin. */
-bool ferrite_hot_backup_waits();
+/* A backup waits for its point in time, which this connection's BACKUP STAGE may be. */
+bool ferrite_hot_backup_waits_for(THD *thd);
+
+/* Of a backup that runs and has nothing to do with this connection's BACKUP STAGE: why. Empty:
+   none runs. */
+std::string ferrite_hot_backup_of_others(THD *thd);
 
 /* At the end of a BACKUP STAGE. */
 void ferrite_hot_backup_stage_ends(THD *thd);

@@ -172,3 +172,40 @@ def scenario_a_backup_outlives_a_look_at_time_zones(env: Env) -> None:
     equal(other.run(state), [("WAITING", None)], "the backup goes on")
     s.close()
     env.eventually("the backup ends with its connection", lambda: other.run(state)[0][0] == "FAILED")
+
+
+@options(GRANTS)
+def scenario_a_stage_of_another_account(env: Env) -> None:
+    """A backup waits for a stage of its own account: another's mariadb-backup fails as ever, and does not take its point in time."""
+    s = env.session()
+    _rows(s)
+    s.run("CREATE USER other IDENTIFIED BY 'secret'")
+    s.run("GRANT RELOAD, PROCESS, SELECT ON *.* TO other")
+    other = Session(env.server.connect(user="other", password="secret", autocommit=True))
+    target = env.server.home / "hot"
+    s.run(f"SET GLOBAL ferrite_backup_dir = '{target}'")
+    equal(other.error("BACKUP STAGE START"), REFUSED, "another account's BACKUP STAGE START")
+    said = str(other.warnings())
+    expect("waits for a stage of 'root'@'localhost'" in said and "'other'@'%'" in said, "the reason", said)
+    other.run("BACKUP STAGE BLOCK_COMMIT")
+    other.run("BACKUP STAGE END")
+    state = "SELECT state, error FROM information_schema.FERRITE_BACKUP"
+    equal(s.run(state), [("WAITING", None)], "the backup waits on")
+    # A connection of its own, as mariadb-backup has one.
+    stages = env.session()
+    stages.run("BACKUP STAGE START")
+    stages.run("BACKUP STAGE BLOCK_COMMIT")
+    stages.run("BACKUP STAGE END")
+    env.eventually("the backup is complete", lambda: s.run(state)[0][0] == "COMPLETE")
+    said = f"has its point in time: the end of the BACKUP STAGE of connection {stages.id}, 'root'@'localhost'"
+    expect(said in env.log(), "what the error log says", env.log()[-1000:])
+    s.run("SET GLOBAL ferrite_backup_max_rate = 1")
+    s.run(f"SET GLOBAL ferrite_backup_dir = '{env.server.home / 'second'}'")
+    stages.run("BACKUP STAGE START")
+    stages.run("BACKUP STAGE BLOCK_COMMIT")
+    stages.run("BACKUP STAGE END")
+    equal(stages.error("BACKUP STAGE START"), REFUSED, "a stage too many")
+    said = str(stages.warnings())
+    expect("waits for no stage any more" in said and "'root'@'localhost'" in said, "the reason", said)
+    stages.run("BACKUP STAGE END")
+    s.run("SET GLOBAL ferrite_backup_dir = ''")
