@@ -129,6 +129,16 @@ int refuse(const char *what, const char *why, const char *instead) {
   return raised();
 }
 
+/* `table` as the server calls it. */
+int refuse_vector_index(const char *table) {
+  my_printf_error(
+      ER_ILLEGAL_HA,
+      "Ferrite: table %s has a VECTOR INDEX, and a file of FLUSH TABLES ... FOR EXPORT would not: "
+      "drop the index first, or use mariadb-dump or a backup",
+      MYF(0), table);
+  return raised();
+}
+
 }  // namespace
 
 static bool ends_with(const char *text, const char *end) {
@@ -168,14 +178,7 @@ bool ha_ferrite::is_export(THD *thd, int lock_type) {
 /* The table is locked against writers from here to UNLOCK TABLES. */
 int ha_ferrite::export_table(THD *thd) {
   if (m_sequence) return HA_ERR_WRONG_COMMAND;
-  if (ferrite::vector_indexes(table)) {
-    my_printf_error(
-        ER_ILLEGAL_HA,
-        "Ferrite: table %s has a VECTOR INDEX, and a file of FLUSH TABLES ... FOR EXPORT "
-        "would not: drop the index first, or use mariadb-dump or a backup",
-        MYF(0), table->s->table_name.str);
-    return raised();
-  }
+  if (ferrite::vector_indexes(table)) return refuse_vector_index(table->s->table_name.str);
   if (ferrite::is_encrypted()) {
     my_printf_error(
         ER_ILLEGAL_HA,
@@ -222,6 +225,9 @@ void ha_ferrite::end_export() {
 
 int ha_ferrite::discard_or_import_tablespace(my_bool discard) {
   THD *thd = ha_thd();
+  /* This is the index, which the server asks before its table. */
+  if (table->s->tmp_table == INTERNAL_TMP_TABLE)
+    return refuse_vector_index(table->s->table_name.str);
   if (table->s->tmp_table != NO_TMP_TABLE) {
     my_error(ER_CANNOT_DISCARD_TEMPORARY_TABLE, MYF(0));
     return raised();

@@ -313,6 +313,9 @@ def scenario_vector_index_and_its_table(env: Env) -> None:
     equal(session.error("FLUSH TABLES v FOR EXPORT"), 1031, "a file would not have the index")
     expect("VECTOR INDEX" in str(session.warnings()), "why", session.warnings())
     session.run("UNLOCK TABLES")
+    for word in ("DISCARD", "IMPORT"):
+        equal(session.error(f"ALTER TABLE v {word} TABLESPACE"), 1031, f"{word} of a table with such an index")
+        expect("table v has a VECTOR INDEX" in str(session.warnings()), "why", session.warnings())
     env.crash()
     expect("have no .frm file" not in env.log(), "no false alarm", "the warning")
     session = env.session()
