@@ -279,6 +279,7 @@ static int check_copies(THD *thd, const ferrite_conn *conn) {
 int ferrite_hton_commit(THD *thd, bool all) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
+  ferrite_logged_may_be_lost(thd, conn);
   if (!ends_transaction(thd, all)) {
     ferrite_logged_statement_ends(conn);
     fe_stmt_end(conn->session);
@@ -445,6 +446,7 @@ void ferrite_recovery_is_over() { recovery_is_over = true; }
 static bool is_recovering() { return !mysqld_server_started && !recovery_is_over; }
 
 int ferrite_hton_commit_by_xid(XID *xid) {
+  ferrite_logged_may_be_lost_by_xid(current_thd);
   fe_xid x;
   to_fe_xid(xid, &x);
   return xa_result(is_recovering() ? fe_commit_recovered(ferrite_engine, &x)

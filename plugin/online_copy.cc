@@ -126,7 +126,8 @@ int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
                     "The table was not altered: a transaction that has written to it meanwhile had"
                     " rolled back a part of its changes (a statement of many rows, twice to one"
                     " savepoint, in a trigger), which the server's log of changes beside ALTER"
-                    " TABLE cannot repeat. Try again, or with LOCK=SHARED",
+                    " TABLE cannot repeat, or there was no space in tmpdir for that log. Try again,"
+                    " or with LOCK=SHARED",
                     MYF(0));
     return HA_ERR_TABLE_DEF_CHANGED;
   }
@@ -158,6 +159,15 @@ void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uch
 
 void ferrite_logged_statement_ends(ferrite_conn *conn) {
   conn->logged.statement = ferrite_logged_statement();
+}
+
+/* Another participant's error before ours counts as well: that is rare. */
+void ferrite_logged_may_be_lost(THD *thd, ferrite_conn *conn) {
+  if (unlikely(conn->logged.first && thd->is_error())) conn->logged.is_wrong = true;
+}
+
+void ferrite_logged_may_be_lost_by_xid(THD *thd) {
+  if (unlikely(thd && thd->is_error())) wrong_logs++;
 }
 
 void ferrite_logged_is_kept(ferrite_conn *conn) {

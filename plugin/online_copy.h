@@ -1,7 +1,7 @@
 /* ALTER TABLE that copies a table while others write to it (11.2 on; LOCK=NONE by copy).
 
    The server logs what others change meanwhile, one log for each of their transactions, and repeats
-   it in the copy when they commit. Three things that change the table are in none of these logs or
+   it in the copy when they commit. Four things that change the table are in none of these logs or
    are wrong there, so that the copy would have other rows than the table. The ALTER then ends with
    an error, and the table stays as it is:
 
@@ -14,6 +14,9 @@
    that changes another table fails. All that is nothing if the whole transaction is rolled back.
    - Rollbacks of an XA transaction by the server, after a deadlock or a PREPARE that failed: what
    is logged of it stays with the connection, and its next transaction commits it.
+   - Changes for whose log there is no space. At the end of a statement or a transaction the server
+   takes them out of the log, raises an error, and has the engine commit what it has lost. The log
+   commits before Ferrite, so the error is there when Ferrite is asked to.
 
    This is looked at when the ALTER commits the copy: behind its last look into the logs, and before
    the server's own log of DDL says that the copy is to take the table's place.
@@ -96,6 +99,14 @@ int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn);
 /* A row of a table that is being copied was changed. Without latches: it may wait. */
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
                         const uchar *old_row);
+
+/* A statement or a transaction is committed, and the server's log of it has been: it may have failed.
+ */
+void ferrite_logged_may_be_lost(THD *thd, ferrite_conn *conn);
+
+/* The same for a prepared transaction that another connection commits: which tables it has changed
+   is not known here. */
+void ferrite_logged_may_be_lost_by_xid(THD *thd);
 
 /* The transaction is committed or prepared. */
 void ferrite_logged_is_kept(ferrite_conn *conn);

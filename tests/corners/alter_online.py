@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from corners.disk import fill, may_mount
 from corners.env import SMALL, Env, Session, equal, expect, options
 
 OPTIONS = [*SMALL]
@@ -377,3 +382,77 @@ def scenario_prepared_transactions_of_other_tables(env: Env) -> None:
     equal(answers, [[]] * 40, "answers of the ALTERs")
     equal(session.value("SELECT COUNT(*) FROM u"), sum(done), "rows of the other table")
     equal(session.run("SELECT COUNT(*) FROM t"), [(5000,)], "rows of the table")
+
+
+@contextlib.contextmanager
+def _small_tmpdir(env: Env) -> Iterator[Path]:
+    """A directory of a mebibyte for the server's temporary files. The server runs again when this begins, and is ended after it."""
+    env.stop()
+    disk = env.datadir.parent / "tmpdir"
+    disk.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(disk)], check=True, capture_output=True
+    )
+    try:
+        env.start(f"--tmpdir={disk}")
+        yield disk
+    finally:
+        env.server.kill()
+        env.down_on_purpose = True
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+        disk.rmdir()
+
+
+# Two of them are more than the server keeps in memory of one transaction's log of changes.
+LARGE = "INSERT INTO t (id, a, s) VALUES ({}, 0, REPEAT('x', 20000))"
+MANY = [LARGE.format(-number) for number in (1, 2, 3)]
+
+# Each begins while the disk has space, and goes on when it has none: statements, where None comes between the two.
+NOT_WRITTEN: dict[str, list[str | None]] = {
+    "a statement": [None, "INSERT INTO t (id, a, s) VALUES (-1, 0, REPEAT('x', 60000))"],
+    "a statement of a transaction": ["BEGIN", LARGE.format(-1), None, LARGE.format(-2), "COMMIT"],
+    "the end of a transaction": ["BEGIN", *MANY, None, "COMMIT"],
+    "XA COMMIT": ["XA START 'x'", *MANY, "XA END 'x'", "XA PREPARE 'x'", None, "XA COMMIT 'x'"],
+    "XA COMMIT by another": ["XA START 'x'", *MANY, "XA END 'x'", "XA PREPARE 'x'", None, "reset", "XA COMMIT 'x'"],
+}
+SLOWLY = "ADD COLUMN n INT DEFAULT (LENGTH(MD5(REPEAT(id, 2000)))), ALGORITHM=COPY"
+
+
+def _play(session: Session, statements: list[str | None], at_none: Callable[[], object]) -> list[object]:
+    """The answers that are errors."""
+    answers: list[object] = []
+    for sql in statements:
+        if sql is None:
+            at_none()
+        elif sql == "reset":
+            session.reset()
+        else:
+            answers.append(session.answer(sql))
+    return [answer for answer in answers if answer != []]
+
+
+def _changes_not_written(env: Env, disk: Path, name: str) -> None:
+    session, other, watcher = (env.session() for _ in range(3))
+    _table(session, "t", "", FEWER)
+    session.run("ALTER TABLE t ADD COLUMN s VARCHAR(60000) CHARACTER SET latin1, LOCK=SHARED")
+    running = session.start(f"ALTER TABLE t {SLOWLY}, LOCK=NONE")
+    _copying(watcher, running)
+    errors = _play(other, NOT_WRITTEN[name], lambda: fill(disk))
+    expect(bool(errors), f"{name}: the log is full", errors)
+    kept = watcher.run("SELECT id FROM t WHERE id < 0 ORDER BY id")
+    expect(running.waits(0), f"{name}: the ALTER still runs", kept)
+    (disk / "filler").unlink()
+    equal(running.answer(), 1412 if kept else [], f"the ALTER beside {name}, which has left {kept}")
+    equal(session.run("SELECT id FROM t WHERE id < 0 ORDER BY id"), kept, f"rows of {name}, after {errors}")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", name)
+    session.run("DROP TABLE t")
+
+
+@options()
+def scenario_changes_that_the_log_has_no_space_for(env: Env) -> None:
+    """Where the log of changes could not be written, a transaction may be committed all the same: its rows are not lost."""
+    if not _copies(env.session()) or not may_mount():
+        return
+    with _small_tmpdir(env) as disk:
+        for name in NOT_WRITTEN:
+            _changes_not_written(env, disk, name)

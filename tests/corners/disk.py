@@ -14,7 +14,8 @@ from corners.env import Env, Session, equal, expect, options
 STRICT = "STRICT_TRANS_TABLES"
 
 
-def _may_mount() -> bool:
+def may_mount() -> bool:
+    """Can a small file system be mounted? Says so if not."""
     if os.geteuid() == 0:
         return True
     print("skipped: only root can mount a small file system", flush=True)
@@ -77,7 +78,7 @@ def _is_told_well(session: Session, mode: str, statement: str) -> None:
 @options("--ferrite-log-budget=16M")
 def scenario_full_disk_is_error_1114(env: Env) -> None:
     """A full disk is error 1114 in whatever SQL mode, in rows of many, under IGNORE, in a handler; then all goes on."""
-    if not _may_mount():
+    if not may_mount():
         return
     with small_disk(env, 400) as disk:
         s = env.session()
@@ -105,7 +106,7 @@ def scenario_full_disk_is_error_1114(env: Env) -> None:
 @options("--ferrite-log-budget=128M")
 def scenario_start_on_a_full_disk(env: Env) -> None:
     """A server starts on a full disk, after kill -9 and after a shutdown: it is read, and changed once there is room."""
-    if not _may_mount():
+    if not may_mount():
         return
     sums = "SELECT COUNT(*), SUM(CRC32(b)) FROM t"
     grow = "INSERT INTO t (b) VALUES (REPEAT('a', 500000 + {n}))"
@@ -133,7 +134,7 @@ def scenario_start_on_a_full_disk(env: Env) -> None:
 @options("--ferrite-log-budget=16M", "--ferrite-history-ring-size=8M")
 def scenario_old_snapshots_on_a_nearly_full_disk_take_bounded_memory(env: Env) -> None:
     """Where row versions cannot be written out, many snapshots of different age end before they take all memory."""
-    if not _may_mount():
+    if not may_mount():
         return
     rows, snapshots = 10_000, 40
     with small_disk(env, 160) as disk:
@@ -190,7 +191,7 @@ def _is_usable(env: Env, session: Session, why: str) -> None:
 @options("--ferrite-log-budget=16M")
 def scenario_a_checkpoint_needs_no_space(env: Env) -> None:
     """A disk fills under a long log, dirty pages and a large open transaction: the engine gets out of it alone."""
-    if not _may_mount():
+    if not may_mount():
         return
     rows = 10_000
     with small_disk(env, 300) as disk:
@@ -234,7 +235,7 @@ HALVES = "PARTITION p00 VALUES LESS THAN (2500), PARTITION p01 VALUES LESS THAN 
 @options("--ferrite-log-budget=16M")
 def scenario_partitions_are_copied_whole_or_not_at_all(env: Env) -> None:
     """A disk fills between the last row of a copied partition and the entries of its indexes: the ALTER fails."""
-    if not _may_mount():
+    if not may_mount():
         return
     keys = ", ".join(f"KEY k{n} (p, n)" for n in range(16))
     with small_disk(env, 300) as disk:
