@@ -20,6 +20,7 @@
 
 #include "ferrite.h"
 #include "key_format.h"
+#include "online_copy.h"
 #include "row_format.h"
 
 namespace ferrite {
@@ -90,6 +91,7 @@ class Share : public Handler_share {
   std::string name;
   fe_table *table = nullptr;
   std::atomic<uint32_t> generation{0};
+  const ferrite_wrong_logs wrong_logs = std::make_shared<std::atomic<uint64_t>>(0);
   std::atomic<THD *> exporter{nullptr}; /* whose FLUSH TABLES ... FOR EXPORT has made its file */
   std::mutex autoinc_mutex;             /* read-and-reserve of AUTO_INCREMENT values */
   std::atomic<uint32_t> autoinc_lockers{0}; /* statements that have them alone, or wait for that */

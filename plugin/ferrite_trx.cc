@@ -288,7 +288,7 @@ int ferrite_hton_commit(THD *thd, bool all) {
   /* An error of a commit that only reads: the copy is dropped. */
   const int copy_error = check_copies(thd, conn);
   conn->copy.by = conn->failed_copy_by = 0;
-  ferrite_logged_is_kept(conn);
+  ferrite_logged_is_kept(thd, conn);
   /* The server's log has committed before: nobody has to wait for a flush. */
   ferrite_logged_is_written(conn);
   fe_code code = commit_transaction(thd, conn);
@@ -372,8 +372,10 @@ static int prepare(THD *thd, ferrite_conn *conn) {
   conn->prepared = code == FE_OK;
   /* In a commit of the server's own others might change what was read and come into the binary log
      first: a replica that runs the statements would then read what they have written. */
-  if (conn->prepared && thd_sql_command(thd) == SQLCOM_XA_PREPARE)
+  if (conn->prepared && thd_sql_command(thd) == SQLCOM_XA_PREPARE) {
     code = wait_for_xid(conn, thd->rgi_slave != nullptr);
+    if (conn->waits_for_xid) ferrite_logged_is_prepared(conn);
+  }
   return ferrite_to_ha_error(code, thd);
 }
 
@@ -382,14 +384,15 @@ int ferrite_hton_prepare(THD *thd, bool all) {
   /* With the binlog the server also calls this after every statement of a transaction: the
      commit of the statement follows and does everything. */
   if (!conn || !ends_transaction(thd, all)) return 0;
-  ferrite_logged_is_kept(conn);
   /* Waiting comes second: workers flush the log together. */
   if (fe_txn_has_changes(conn->session)) {
     if (int error = prepare(thd, conn)) return error;
   } else if (thd_sql_command(thd) == SQLCOM_XA_PREPARE) {
     /* At SERIALIZABLE its locks stay, and this connection has them. */
     fe_txn_release_reads(conn->session, thd->rgi_slave != nullptr);
+    to_fe_xid(xid_to_prepare(thd), &conn->xid);
     conn->has_only_read = true;
+    ferrite_logged_is_prepared(conn);
   }
   return wait_for_earlier_workers(thd);
 }
@@ -445,19 +448,29 @@ void ferrite_recovery_is_over() { recovery_is_over = true; }
 
 static bool is_recovering() { return !mysqld_server_started && !recovery_is_over; }
 
+/* The server may ask again for one that could not be ended. */
+static void decided_by_xid(const fe_xid &xid, fe_code code) {
+  if (code == FE_OK || code == FE_NOT_FOUND) ferrite_logged_by_xid_is_over(xid);
+}
+
 int ferrite_hton_commit_by_xid(XID *xid) {
-  ferrite_logged_may_be_lost_by_xid(current_thd);
   fe_xid x;
   to_fe_xid(xid, &x);
-  return xa_result(is_recovering() ? fe_commit_recovered(ferrite_engine, &x)
-                                   : fe_commit_by_xid(ferrite_engine, &x));
+  /* Before an ALTER can find that it is committed. */
+  ferrite_logged_by_xid_is_kept(current_thd, x);
+  const fe_code code = is_recovering() ? fe_commit_recovered(ferrite_engine, &x)
+                                       : fe_commit_by_xid(ferrite_engine, &x);
+  decided_by_xid(x, code);
+  return xa_result(code);
 }
 
 int ferrite_hton_rollback_by_xid(XID *xid) {
   fe_xid x;
   to_fe_xid(xid, &x);
-  return xa_result(is_recovering() ? fe_roll_back_recovered(ferrite_engine, &x)
-                                   : fe_rollback_by_xid(ferrite_engine, &x));
+  const fe_code code = is_recovering() ? fe_roll_back_recovered(ferrite_engine, &x)
+                                       : fe_rollback_by_xid(ferrite_engine, &x);
+  decided_by_xid(x, code);
+  return xa_result(code);
 }
 
 void ferrite_hton_checkpoint_request(void *cookie) {

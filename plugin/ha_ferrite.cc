@@ -272,7 +272,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
     m_locked = false;
     /* Partitions are copied while writers wait. */
     if (unlikely(is_online_copy && !table->part_info && ferrite::is_copied_online(table)))
-      ferrite_end_online_copy(thd, m_share->name);
+      ferrite_end_online_copy(thd, m_share->name, m_share->wrong_logs, m_wrong_logs_before);
     if (unlikely(m_autoinc_locked)) unlock_autoinc();
     end_export();
     return m_sequence ? end_write(0) : 0;
@@ -291,6 +291,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
     return HA_ERR_UNSUPPORTED;
   }
   if (unlikely(is_online_copy && lock_type == F_RDLCK)) {
+    m_wrong_logs_before = *m_share->wrong_logs;
     const fe_code rc = ferrite_begin_online_copy(thd, m_share->name);
     if (rc != FE_OK) return error(rc);
   }

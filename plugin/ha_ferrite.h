@@ -465,9 +465,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   std::vector<Follower> m_followers;
   const ferrite::Cascade *m_cascade = nullptr;
 
-  bool m_autoinc_locked = false; /* this statement is among its table's autoinc_lockers */
-  int m_autoinc_error = 0;       /* why there was no value */
-  ulonglong m_autoinc_rows = 0;  /* values still to come of a multi-row INSERT */
+  uint64_t m_wrong_logs_before = 0; /* when this statement's online copy began */
+  bool m_autoinc_locked = false;    /* this statement is among its table's autoinc_lockers */
+  int m_autoinc_error = 0;          /* why there was no value */
+  ulonglong m_autoinc_rows = 0;     /* values still to come of a multi-row INSERT */
   ulonglong m_autoinc_last = 0;
   ulonglong m_autoinc_offset = 0;
   ulonglong m_autoinc_increment = 1;

@@ -64,7 +64,7 @@ int ha_ferrite::end_write(int err) {
 int ha_ferrite::write_row(const uchar *buf) {
   int err = insert(buf);
   if (unlikely(ferrite::is_copied_online(table)) && !err)
-    ferrite_logged_row(ha_thd(), table, LoggedKind::kInsert, buf, nullptr);
+    ferrite_logged_row(ha_thd(), table, m_share->wrong_logs, LoggedKind::kInsert, buf, nullptr);
   return unlikely(m_sequence) ? end_write(err) : err;
 }
 
@@ -165,7 +165,8 @@ int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
   int err = layout().has_indexed_virtual ? update_generated(old_data, new_data)
                                          : update(old_data, new_data);
   if (unlikely(ferrite::is_copied_online(table)) && !err)
-    ferrite_logged_row(ha_thd(), table, LoggedKind::kUpdate, new_data, old_data);
+    ferrite_logged_row(ha_thd(), table, m_share->wrong_logs, LoggedKind::kUpdate, new_data,
+                       old_data);
   return unlikely(m_sequence) ? end_write(err) : err;
 }
 
@@ -231,7 +232,7 @@ int ha_ferrite::delete_row(const uchar *buf) {
   if (int err = prepare_write()) return err;
   int err = layout().has_indexed_virtual ? remove_generated(buf) : remove_row(buf);
   if (unlikely(ferrite::is_copied_online(table)) && !err)
-    ferrite_logged_row(ha_thd(), table, LoggedKind::kDelete, buf, nullptr);
+    ferrite_logged_row(ha_thd(), table, m_share->wrong_logs, LoggedKind::kDelete, buf, nullptr);
   return err;
 }
 

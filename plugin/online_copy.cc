@@ -5,9 +5,10 @@
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 
 namespace {
@@ -73,8 +74,50 @@ bool is_written_late(THD *thd) {
   return false;
 }
 
-/* Transactions that were not rolled back, and that the server's logs do not have right. */
-std::atomic<uint64_t> wrong_logs{0};
+void count_wrong(const std::vector<ferrite_wrong_logs> &of) {
+  for (const ferrite_wrong_logs &table : of) (*table)++;
+}
+
+/* What transactions have changed that wait under their xids. */
+class Prepared {
+ public:
+  void add(const fe_xid &xid, std::vector<ferrite_wrong_logs> &&of, bool is_wrong) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    by_xid_[key(xid)] = {std::move(of), is_wrong};
+  }
+
+  void count(const fe_xid &xid, bool may_be_lost) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = by_xid_.find(key(xid));
+    if (found == by_xid_.end()) return;
+    DBUG_ASSERT(!found->second.of.empty());
+    if (found->second.is_wrong || may_be_lost) count_wrong(found->second.of);
+  }
+
+  void remove(const fe_xid &xid) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    by_xid_.erase(key(xid));
+  }
+
+ private:
+  struct Changes {
+    std::vector<ferrite_wrong_logs> of;
+    bool is_wrong;
+  };
+
+  static std::string key(const fe_xid &xid) {
+    DBUG_ASSERT(xid.gtrid_len + xid.bqual_len <= sizeof xid.data);
+    const std::string data(reinterpret_cast<const char *>(xid.data), xid.gtrid_len + xid.bqual_len);
+    return std::to_string(xid.format_id) + ' ' + std::to_string(xid.gtrid_len) + ' ' + data;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, Changes> by_xid_;
+} prepared;
+
+bool waits_under_xid(const ferrite_conn *conn) {
+  return conn->waits_for_xid || conn->has_only_read;
+}
 
 /* Of a VARCHAR, with the bytes of its length. */
 ulonglong varchar_bytes(const Field *field, const uchar *at) {
@@ -103,15 +146,18 @@ ulonglong most_bytes(const TABLE *table, const uchar *row) {
 }  // namespace
 
 fe_code ferrite_begin_online_copy(THD *thd, const std::string &name) {
-  ferrite_conn_of(thd)->copy.wrong_logs = wrong_logs.load();
   return fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, ferrite_ddl_wait_ms(thd));
 }
 
-void ferrite_end_online_copy(THD *thd, const std::string &name) {
+void ferrite_end_online_copy(THD *thd, const std::string &name, const ferrite_wrong_logs &of,
+                             uint64_t wrong_before) {
+  DBUG_ASSERT(of && wrong_before <= *of);
   ferrite_conn *conn = ferrite_conn_of(thd);
   conn->copy.by = thd->query_id;
   conn->copy.name = name;
   conn->copy.decided = fe_table_decided_commits(ferrite_engine, name.c_str());
+  conn->copy.wrong_logs = of;
+  conn->copy.wrong_before = wrong_before;
 }
 
 int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
@@ -121,7 +167,7 @@ int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
     if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     return ferrite_table_error(rc, thd);
   }
-  if (conn->copy.wrong_logs != wrong_logs.load()) {
+  if (conn->copy.wrong_before != conn->copy.wrong_logs->load()) {
     my_printf_error(ER_TABLE_DEF_CHANGED,
                     "The table was not altered: a transaction that has written to it meanwhile had"
                     " rolled back a part of its changes (a statement of many rows, twice to one"
@@ -137,21 +183,19 @@ int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
   return HA_ERR_TABLE_DEF_CHANGED;
 }
 
-void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
-                        const uchar *old_row) {
+void ferrite_logged_row(THD *thd, const TABLE *table, const ferrite_wrong_logs &of, LoggedKind kind,
+                        const uchar *row, const uchar *old_row) {
   ferrite_logged_changes *logged = &ferrite_conn_of(thd)->logged;
   ferrite_logged_statement *now = &logged->statement;
-  const bool is_other = now->of != table->s || now->kind != kind;
+  const bool is_other = now->of != of.get() || now->kind != kind;
   if (is_other) now->bytes = event_bytes(table);
   now->bytes += most_bytes(table, row) + (old_row ? most_bytes(table, old_row) : 0);
   if (now->of && (is_other || now->bytes > opt_binlog_rows_event_max_size)) now->in_pieces = true;
-  now->of = table->s;
+  now->of = of.get();
   now->kind = kind;
-  if (!logged->first) {
-    logged->first = table->s;
-    if (unlikely(is_written_late(thd))) logged->is_wrong = true;
-  }
-  logged->has_others |= logged->first != table->s;
+  if (logged->of.empty() && unlikely(is_written_late(thd))) logged->is_wrong = true;
+  if (std::find(logged->of.begin(), logged->of.end(), of) == logged->of.end())
+    logged->of.push_back(of);
   /* For each row: what was found or seen there may be of one that has just committed. Killed:
      should the transaction be committed all the same, it may come too early. */
   if (unlikely(!unwritten.wait(thd))) logged->is_wrong = true;
@@ -163,21 +207,33 @@ void ferrite_logged_statement_ends(ferrite_conn *conn) {
 
 /* Another participant's error before ours counts as well: that is rare. */
 void ferrite_logged_may_be_lost(THD *thd, ferrite_conn *conn) {
-  if (unlikely(conn->logged.first && thd->is_error())) conn->logged.is_wrong = true;
+  if (unlikely(!conn->logged.of.empty() && thd->is_error())) conn->logged.is_wrong = true;
 }
 
-void ferrite_logged_may_be_lost_by_xid(THD *thd) {
-  if (unlikely(thd && thd->is_error())) wrong_logs++;
-}
-
-void ferrite_logged_is_kept(ferrite_conn *conn) {
-  if (conn->logged.is_wrong) wrong_logs++;
+void ferrite_logged_is_kept(THD *thd, ferrite_conn *conn) {
+  if (unlikely(waits_under_xid(conn))) {
+    ferrite_logged_by_xid_is_kept(thd, conn->xid);
+    ferrite_logged_by_xid_is_over(conn->xid);
+  }
+  if (unlikely(conn->logged.is_wrong)) count_wrong(conn->logged.of);
   conn->logged.is_wrong = false;
 }
 
+void ferrite_logged_is_prepared(ferrite_conn *conn) {
+  if (likely(conn->logged.of.empty())) return;
+  prepared.add(conn->xid, std::move(conn->logged.of), conn->logged.is_wrong);
+  conn->logged = ferrite_logged_changes();
+}
+
+void ferrite_logged_by_xid_is_kept(THD *thd, const fe_xid &xid) {
+  prepared.count(xid, thd && thd->is_error());
+}
+
+void ferrite_logged_by_xid_is_over(const fe_xid &xid) { prepared.remove(xid); }
+
 /* The leader of a group may look at `logged`: the thread that it is of waits for the leader. */
 void ferrite_logged_is_seen(ferrite_conn *conn) {
-  if (unlikely(conn->logged.first != nullptr)) unwritten.add(&conn->unwritten);
+  if (unlikely(!conn->logged.of.empty())) unwritten.add(&conn->unwritten);
 }
 
 void ferrite_logged_is_written(ferrite_conn *conn) {
@@ -185,26 +241,28 @@ void ferrite_logged_is_written(ferrite_conn *conn) {
 }
 
 void ferrite_logged_is_undone(THD *thd, const ferrite_conn *conn) {
-  if (!conn->logged.first || conn->prepared) return;
-  if (thd->transaction->xid_state.get_state_code() == XA_ROLLBACK_ONLY) wrong_logs++;
+  if (unlikely(waits_under_xid(conn))) ferrite_logged_by_xid_is_over(conn->xid);
+  if (conn->logged.of.empty() || conn->prepared) return;
+  if (thd->transaction->xid_state.get_state_code() == XA_ROLLBACK_ONLY)
+    count_wrong(conn->logged.of);
 }
 
 void ferrite_logged_statement_undone(ferrite_conn *conn) {
   ferrite_logged_changes *logged = &conn->logged;
   const ferrite_logged_statement &undone = logged->statement;
-  if (undone.of && (undone.in_pieces || (logged->went_back && logged->has_others)))
+  if (undone.of && (undone.in_pieces || (logged->went_back && logged->of.size() > 1)))
     logged->is_wrong = true;
   ferrite_logged_statement_ends(conn);
 }
 
 void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savepoint) {
-  savepoint->was_logged = conn && conn->logged.first;
+  savepoint->was_logged = conn && !conn->logged.of.empty();
   savepoint->rolled_back = false;
 }
 
 void ferrite_logged_savepoint_undone(ferrite_conn *conn, ferrite_savepoint *savepoint) {
   ferrite_logged_changes *logged = &conn->logged;
-  if (!logged->first) return;
+  if (logged->of.empty()) return;
   const bool is_amid = logged->statement.of;
   if (is_amid || (savepoint->was_logged && savepoint->rolled_back)) logged->is_wrong = true;
   savepoint->rolled_back = true;

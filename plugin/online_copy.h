@@ -29,9 +29,14 @@
    log takes part in a transaction for longer than Ferrite, it is written after the commit is over:
    that counts as wrong.
 
+   Transactions whose logs are wrong are counted for each table: the ALTER of another goes on. One
+   that is prepared is counted when it is committed, by whichever connection: until then its tables
+   are kept under its xid.
+
    Locking: the records of a connection are its own thread's, except for its place among the commits
    that are seen and not written, which the leader of a group takes for it; these have a mutex, held
-   for moments, beneath the server's LOCK_commit_ordered. The count of wrong logs is atomic.
+   for moments, beneath the server's LOCK_commit_ordered. The prepared have another, which is held
+   alone. The counts of wrong logs are atomic.
  */
 
 #ifndef FERRITE_ONLINE_COPY_H
@@ -41,24 +46,33 @@
 
 #include "ferrite.h"
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 struct ferrite_conn;
 
+/* Of a table: transactions that were not rolled back, and that the server's logs do not have right.
+   Its share has it, and so have those that have changed the table, or copy it: what is at one place
+   is of one table. */
+using ferrite_wrong_logs = std::shared_ptr<std::atomic<uint64_t>>;
+
 /* What an ALTER TABLE has found when it began to copy, and when the server unlocked the table. */
 struct ferrite_copy_begun {
-  query_id_t by = 0;       /* statement that has copied; 0: none */
-  std::string name;        /* of the table, for the core */
-  uint64_t decided = 0;    /* of the table, before the server read the logs */
-  uint64_t wrong_logs = 0; /* transactions whose log was wrong, before the copy */
+  query_id_t by = 0;    /* statement that has copied; 0: none */
+  std::string name;     /* of the table, for the core */
+  uint64_t decided = 0; /* of the table, before the server read the logs */
+  ferrite_wrong_logs wrong_logs;
+  uint64_t wrong_before = 0; /* of these, before the copy */
 };
 
 enum class LoggedKind { kNone, kInsert, kUpdate, kDelete };
 
 /* What a statement has changed of tables that others copy. It ends with those that call it. */
 struct ferrite_logged_statement {
-  const TABLE_SHARE *of = nullptr; /* of its last row; NULL: none, as is the kind */
+  const void *of = nullptr; /* the wrong logs of its last row's table; NULL: none, as is the kind */
   LoggedKind kind = LoggedKind::kNone;
   ulonglong bytes = 0; /* the most that its last rows of that kind have in the log */
   bool in_pieces = false;
@@ -66,8 +80,7 @@ struct ferrite_logged_statement {
 
 /* What a transaction has. */
 struct ferrite_logged_changes {
-  const TABLE_SHARE *first = nullptr; /* of the first such table; NULL: none */
-  bool has_others = false;            /* of more than one */
+  std::vector<ferrite_wrong_logs> of; /* such tables, in the order of their first changes */
   bool went_back = false;             /* to a savepoint */
   bool is_wrong = false;              /* what is logged of it */
   ferrite_logged_statement statement; /* the running one */
@@ -90,26 +103,32 @@ struct ferrite_savepoint {
 /* The copy begins: FE_OK, or prepared transactions have changed the table and stay so. */
 fe_code ferrite_begin_online_copy(THD *thd, const std::string &name);
 
-/* The server has copied the rows, and will read the logs. */
-void ferrite_end_online_copy(THD *thd, const std::string &name);
+/* The server has copied the rows, and will read the logs. So many were wrong before the copy. */
+void ferrite_end_online_copy(THD *thd, const std::string &name, const ferrite_wrong_logs &of,
+                             uint64_t wrong_before);
 
 /* The copy is to be taken: 0, or the error, which is raised. */
 int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn);
 
 /* A row of a table that is being copied was changed. Without latches: it may wait. */
-void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
-                        const uchar *old_row);
+void ferrite_logged_row(THD *thd, const TABLE *table, const ferrite_wrong_logs &of, LoggedKind kind,
+                        const uchar *row, const uchar *old_row);
 
-/* A statement or a transaction is committed, and the server's log of it has been: it may have failed.
+/* A statement or a transaction is committed, and the server's log of it has been: it may have
+ * failed.
  */
 void ferrite_logged_may_be_lost(THD *thd, ferrite_conn *conn);
 
-/* The same for a prepared transaction that another connection commits: which tables it has changed
-   is not known here. */
-void ferrite_logged_may_be_lost_by_xid(THD *thd);
+/* The transaction is committed, and will be by this connection. */
+void ferrite_logged_is_kept(THD *thd, ferrite_conn *conn);
 
-/* The transaction is committed or prepared. */
-void ferrite_logged_is_kept(ferrite_conn *conn);
+/* It is prepared, and waits under `conn->xid`. */
+void ferrite_logged_is_prepared(ferrite_conn *conn);
+
+/* It is about to be committed by its xid; it is committed or rolled back by it, or never will be.
+ */
+void ferrite_logged_by_xid_is_kept(THD *thd, const fe_xid &xid);
+void ferrite_logged_by_xid_is_over(const fe_xid &xid);
 
 /* In the order of commits: others are about to see it. Waits for nothing, allocates nothing. */
 void ferrite_logged_is_seen(ferrite_conn *conn);

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from corners.disk import fill, may_mount
-from corners.env import SMALL, Env, Session, equal, expect, options
+from corners.env import SMALL, Env, Running, Session, equal, expect, options
 
 OPTIONS = [*SMALL]
 
@@ -456,3 +456,65 @@ def scenario_changes_that_the_log_has_no_space_for(env: Env) -> None:
     with _small_tmpdir(env) as disk:
         for name in NOT_WRITTEN:
             _changes_not_written(env, disk, name)
+
+
+def _copied_slowly(env: Env, *names: str) -> list[Running]:
+    """An ALTER of each, of which each is new."""
+    running = []
+    for name in names:
+        session = env.session()
+        _table(session, name, "", FEWER)
+        session.run(f"ALTER TABLE {name} ADD COLUMN s VARCHAR(4000), LOCK=SHARED")
+        running.append(session.start(f"ALTER TABLE {name} {SLOWLY}, LOCK=NONE"))
+    watcher = env.session()
+    env.eventually("all are copied", lambda: watcher.value(COPYING) == len(names))
+    return running
+
+
+def _undo_many(session: Session, name: str) -> None:
+    """A statement that fails behind many bytes: the log keeps some of its rows."""
+    equal(session.error(PARTS["many bytes"][0].replace("INTO t", f"INTO {name}")), 1062, "a row is there")
+
+
+def scenario_wrong_logs_of_other_tables(env: Env) -> None:
+    """A log that is wrong keeps from being altered the tables of its transaction, and no others."""
+    session, other = env.session(), env.session()
+    if not _copies(session):
+        return
+    for written, wanted in (("u", [[], 1412, []]), ("uv", [[], 1412, 1412])):
+        copies = _copied_slowly(env, "t", "u", "v")
+        other.run("BEGIN")
+        for name in written:
+            other.run(f"UPDATE {name} SET a = 1 WHERE id = 1")
+        _undo_many(other, "u")
+        other.run("COMMIT")
+        expect(all(copy.waits(0) for copy in copies), "all still run")
+        equal([copy.answer() for copy in copies], wanted, f"ALTERs of t, u and v beside a wrong log of {written}")
+        for name in "tuv":
+            seen = session.run(f"SELECT SUM(a), MIN(id), COUNT(*) FROM {name}")
+            equal(seen, [(int(name in written), 1, FEWER)], f"rows of {name} beside a wrong log of {written}")
+            session.run(f"DROP TABLE {name}")
+
+
+def scenario_wrong_logs_of_prepared_transactions(env: Env) -> None:
+    """The wrong log of one that is prepared keeps the table from being altered if it is committed, by whomever."""
+    session = env.session()
+    if not _copies(session):
+        return
+    for end, wanted in (("XA ROLLBACK 'x'", []), ("XA COMMIT 'x'", 1412)):
+        for decider in ("it", "another"):
+            (copy,) = _copied_slowly(env, "t")
+            other = env.session()
+            other.run("XA START 'x'")
+            other.run("UPDATE t SET a = 1 WHERE id = 1")
+            _undo_many(other, "t")
+            other.run("XA END 'x'")
+            other.run("XA PREPARE 'x'")
+            if decider == "another":
+                other.reset()
+            other.run(end)
+            expect(copy.waits(0), "it still runs")
+            equal(copy.answer(), wanted, f"the ALTER beside {end} by {decider}")
+            seen = session.run("SELECT SUM(a), MIN(id), COUNT(*) FROM t")
+            equal(seen, [(int("COMMIT" in end), 1, FEWER)], f"rows after {end} by {decider}")
+            session.run("DROP TABLE t")
