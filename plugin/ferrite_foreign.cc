@@ -458,7 +458,7 @@ int ForeignKeys::lock_parents() const {
 fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
                     Alter_inplace_info *info, const std::string &definition, uint32_t compression,
                     const std::vector<std::string> &names_dropped, ForeignKeys *added,
-                    const IndexChange *change) {
+                    const IndexChange *change, uint64_t auto_increment) {
   std::vector<const char *> dropped;
   for (const std::string &name : names_dropped) dropped.push_back(name.c_str());
   std::list<std::string> names;
@@ -491,6 +491,7 @@ fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, con
     alter.build = change->build;
   }
   alter.add = added->defs();
+  alter.auto_increment = auto_increment;
   return fe_table_alter(ferrite_engine, name.c_str(), &alter, thd, ferrite_lock_wait_ms(thd));
 }
 

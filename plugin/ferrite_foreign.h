@@ -74,12 +74,12 @@ class ForeignKeys {
 bool computes_otherwise(TABLE *altered, Alter_info *info, const Field *field);
 
 /* Drops (by their own names) and adds foreign keys, changes names of columns and indexes, indexes
- * (if there is a `change` of them), compression (FE_COMPRESSION_KEEP: not), and the description of
- * a table whose rows stay. */
+ * (if there is a `change` of them), compression (FE_COMPRESSION_KEEP: not), the counter (0: not),
+ * and the description of a table whose rows stay. */
 fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
                     Alter_inplace_info *info, const std::string &definition, uint32_t compression,
                     const std::vector<std::string> &names_dropped, ForeignKeys *added,
-                    const IndexChange *change);
+                    const IndexChange *change, uint64_t auto_increment);
 
 }  // namespace ferrite
 

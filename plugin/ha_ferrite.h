@@ -270,7 +270,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info);
   int largest_autoinc(fe_isolation isolation, ulonglong *value);
-  int redescribe(const TABLE *altered_table, Alter_inplace_info *info);
+  int redescribe(const TABLE *altered_table, Alter_inplace_info *info, ulonglong next);
   bool plan_indexes(const TABLE *altered_table, const Alter_inplace_info *info,
                     ferrite::IndexChange *change) const;
   enum_alter_inplace_result can_change_indexes(TABLE *altered_table, Alter_inplace_info *info);

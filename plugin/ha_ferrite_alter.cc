@@ -169,8 +169,8 @@ int ha_ferrite::find_autoinc(ulonglong wanted, ulonglong *next) {
 }
 
 /* The description kept for tools follows names and types, and so do foreign keys; the server
-   reads none of it. */
-int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info) {
+   reads none of it. AUTO_INCREMENT goes on at `next`; 0: where it is. */
+int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info, ulonglong next) {
   const auto *indexes = static_cast<const ferrite::IndexChange *>(info->handler_ctx);
   Layout altered;
   altered.init(altered_table);
@@ -187,9 +187,9 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
   const uint32_t compression = ferrite::compression_of(altered_table->s);
   const bool keep = compression == ferrite::compression_of(table->s);
   if (indexes) close_cursors();
-  const fe_code rc =
-      ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info, text,
-                           keep ? FE_COMPRESSION_KEEP : compression, dropped, &added, indexes);
+  const fe_code rc = ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info,
+                                          text, keep ? FE_COMPRESSION_KEEP : compression, dropped,
+                                          &added, indexes, next);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
   if (rc == FE_OK) ferrite_child_has_come(m_share->name);
   return ferrite_table_error(rc, ha_thd());
@@ -215,8 +215,7 @@ bool ha_ferrite::commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_
   int err = 0;
   if (create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)
     err = find_autoinc(create_info->auto_increment_value, &next);
-  if (!err) err = redescribe(altered_table, ha_alter_info);
-  if (!err && next) err = error(fe_autoinc_set(m_share->table, next));
+  if (!err) err = redescribe(altered_table, ha_alter_info, next);
   if (err > 0) print_error(err, MYF(0));
   return err != 0;
 }

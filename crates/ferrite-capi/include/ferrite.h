@@ -575,8 +575,6 @@ void fe_autoinc_update(fe_table *table, uint64_t next);
    before. Whoever does not ask for it is not kept from taking values: that is the caller's affair. */
 fe_code fe_autoinc_lock(fe_session *session, fe_table *table);
 void fe_autoinc_unlock(fe_session *session, fe_table *table);
-/* ALTER TABLE ... AUTO_INCREMENT=n; durable on return. */
-fe_code fe_autoinc_set(fe_table *table, uint64_t next);
 
 /* Structural check of every tree; with `quick`=0 also every secondary entry's row and
    counts. `report` gets one line per fault; returns FE_OK, FE_CORRUPT or FE_INTERRUPTED. */
@@ -617,8 +615,8 @@ void fe_last_misfit(fe_fk_misfit *out);
 /* Indexes being added to a table that has rows; see fe_index_build_begin(). */
 typedef struct fe_index_build fe_index_build;
 
-/* Changes foreign keys, names of columns and indexes, indexes, compression, and the definition, without the
-   rows: all or nothing, durable on return. The parents' side of what is added is not looked at if it is missing. */
+/* Changes foreign keys, names of columns and indexes, indexes, compression, the AUTO_INCREMENT counter, and the
+   definition, without the rows: all or nothing, durable on return. The parents' side of what is added is not looked at if it is missing. */
 typedef struct {
   fe_slice definition;
   const char *const *drop; /* names of foreign keys */
@@ -633,6 +631,7 @@ typedef struct {
   uint32_t index_count;
   uint32_t compression; /* as in fe_table_def, or FE_COMPRESSION_KEEP; pages on disk stay as they are */
   fe_fk_defs add;
+  uint64_t auto_increment; /* next value, which may be lower than before; 0: as it is */
 } fe_table_change;
 fe_code fe_table_alter(fe_engine *engine, const char *name, const fe_table_change *change, void *thd,
                        uint32_t wait_ms);

@@ -313,6 +313,7 @@ pub struct fe_table_change {
     pub index_count: u32,
     pub compression: u32,
     pub add: fe_fk_defs,
+    pub auto_increment: u64,
 }
 
 pub const FE_LINK_NULLABLE: u8 = 1;

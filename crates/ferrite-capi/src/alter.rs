@@ -138,6 +138,7 @@ pub unsafe extern "C" fn fe_table_alter(
             renamed: pairs(change.renamed, change.renamed_count),
             index_names: names.collect(),
             packing,
+            auto_increment: (change.auto_increment > 0).then_some(change.auto_increment),
         };
         let build: *mut fe_index_build = change.build.cast();
         let indexes = sources(change).map(|sources| IndexesAfter {

@@ -524,15 +524,6 @@ pub unsafe extern "C" fn fe_autoinc_update(table: *mut fe_table, next: u64) {
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_autoinc_set(table: *mut fe_table, next: u64) -> fe_code {
-    // SAFETY: a valid handle.
-    let handle = unsafe { table_of(table) };
-    handle.engine.set_auto_increment(&handle.table, next);
-    FE_OK
-}
-
-/// See the header.
-#[no_mangle]
 pub unsafe extern "C" fn fe_table_check(
     session: *mut fe_session,
     table: *mut fe_table,

@@ -42,7 +42,7 @@ fn layouts() -> Vec<Layout> {
         fe_fk_def: name, parent, columns, column_count, on_delete, on_update, carried;
         fe_fk_defs: defs, count, checks, original;
         fe_fk_misfit: at, reason, key, column, other;
-        fe_table_change: definition, drop, drop_count, renamed_count, renamed, index_names, index_sources, build, index_count, compression, add;
+        fe_table_change: definition, drop, drop_count, renamed_count, renamed, index_names, index_sources, build, index_count, compression, add, auto_increment;
         fe_link_side: column, kind, flags, width;
         fe_link_part: own, other;
         fe_link: name, other, columns, column_count, on_delete, on_update, carried, index_no, other_index_no, parent_index, parts, part_count;

@@ -164,6 +164,41 @@ impl Dictionary {
         self.put_redefined(&mut state, &old, spec, None)
     }
 
+    /// Writes `spec` over `old` with another definition, and with another AUTO_INCREMENT counter if there is one. The
+    /// counter comes first, so no crash leaves the definition without it. One may leave it with the old definition:
+    /// no value of a row is above it, so that is right, too.
+    pub(super) fn put_altered(
+        &self,
+        state: &mut State,
+        old: &TableSpec,
+        spec: TableSpec,
+        definition: &[u8],
+        counter: Option<u64>,
+    ) -> Result<()> {
+        let Some(next) = counter else {
+            return self.put_redefined(state, old, spec, Some(definition));
+        };
+        let table = self.open_id(state, old.id)?;
+        let before = self.set_counter(&table, next);
+        kill_point!("dict.alter.counter");
+        let put = self.put_redefined(state, old, spec, Some(definition));
+        if put.is_err() {
+            let failed = self.set_counter(&table, before);
+            debug_assert_eq!(failed, next.max(1), "the counter moved in an ALTER");
+        }
+        put
+    }
+
+    /// Sets a table's counter, durable with the next flush. The one before. In memory first: a checkpoint behind the
+    /// record is to carry this one.
+    fn set_counter(&self, table: &Table, next: u64) -> u64 {
+        let next = next.max(1);
+        let before = table.auto_increment.swap(next, Ordering::SeqCst);
+        log_auto_increment(&self.log, table.id(), next, true);
+        debug_assert!(before > 0, "the counter begins at 1");
+        before
+    }
+
     /// Writes `spec` over `old`, with another definition if there is one.
     pub(super) fn put_redefined(
         &self,

@@ -43,6 +43,8 @@ pub struct AlterForeign {
     pub renamed: Vec<(String, String)>,
     /// Names of all indexes, as they are then.
     pub index_names: Vec<String>,
+    /// The next AUTO_INCREMENT value, which may be lower than before; None: as it is.
+    pub auto_increment: Option<u64>,
 }
 
 /// A constraint for a list of all.

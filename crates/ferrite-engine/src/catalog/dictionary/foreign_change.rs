@@ -489,7 +489,7 @@ impl Dictionary {
         if let Some(open) = &open {
             self.forget_stats(open)?;
         }
-        self.put_redefined(&mut state, &old, spec, Some(definition))?;
+        self.put_altered(&mut state, &old, spec, definition, alter.auto_increment)?;
         let _ = self.delete_old_chunks(&old);
         debug_assert!(state.specs.get(&id).is_some_and(|spec| spec.name == name));
         debug_assert!(keys.iter().all(|owned| !owned.key.columns.is_empty()));

@@ -386,6 +386,84 @@ fn constraints_change_as_a_whole() {
     assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
 }
 
+/// The power fails at any write while a table's definition and its AUTO_INCREMENT counter change: the counter is there if
+/// the definition is. The other way round no value is given twice.
+#[test]
+fn a_counter_comes_with_its_definition() {
+    let mut seen = [0; 2];
+    for seed in 0..60u64 {
+        let disk = SimStorage::new(seed);
+        let engine = open(&disk);
+        parent(&engine, "d/p").raise_auto_increment(7);
+        let change = AlterForeign {
+            auto_increment: Some([1000, 3][seed as usize % 2]),
+            ..AlterForeign::default()
+        };
+        let definition = described(&["id", "a", "b?"], &[&[0], &[2, 1]]);
+        disk.power_off_after(1 + seed % 3);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            engine
+                .dict
+                .alter_table("d/p", &definition, &change, None)
+                .is_ok()
+        }));
+        disk.crash(&mut Rng::new(seed));
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+        drop(engine);
+        let engine = open(&disk);
+        let table = engine.dict.open_table("d/p").unwrap();
+        let is_new = table.spec.definition == definition;
+        let counter = table.auto_increment();
+        let wanted = change.auto_increment;
+        assert!(
+            !is_new || Some(counter) == wanted,
+            "seed {seed}: the definition came with the counter at {counter}, not {wanted:?}"
+        );
+        assert!(is_new || !matches!(done, Ok(true)), "seed {seed}: lost");
+        drop(table);
+        engine.close().unwrap();
+        seen[usize::from(is_new)] += 1;
+    }
+    assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
+}
+
+/// An ALTER that is refused leaves the counter as it was, also over a restart.
+#[test]
+fn a_refused_change_leaves_the_counter() {
+    let disk = SimStorage::new(6);
+    let engine = open(&disk);
+    parent(&engine, "d/p").raise_auto_increment(7);
+    let change = AlterForeign {
+        auto_increment: Some(3),
+        ..AlterForeign::default()
+    };
+    let long = vec![2; 1 << 24];
+    let refused = engine.dict.alter_table("d/p", &long, &change, None);
+    assert!(matches!(refused, Err(Error::RowTooBig)), "{refused:?}");
+    let counter = |engine: &Engine| engine.dict.open_table("d/p").unwrap().auto_increment();
+    assert_eq!(counter(&engine), 7);
+    engine.close().unwrap();
+    assert_eq!(counter(&open(&disk)), 7);
+}
+
+/// A table's definition has another version after each change, also if the new one reads as the old one did.
+#[test]
+fn each_definition_has_another_version() {
+    let engine = open(&SimStorage::new(7));
+    parent(&engine, "d/p");
+    let definition = described(&["id", "a", "b?"], &[&[0], &[1, 2]]);
+    for _ in 0..4 {
+        let before = engine.dict.definition_version("d/p");
+        let change = AlterForeign::default();
+        engine
+            .dict
+            .alter_table("d/p", &definition, &change, None)
+            .unwrap();
+        assert_ne!(engine.dict.definition_version("d/p"), before);
+    }
+    engine.close().unwrap();
+}
+
 /// Names made by the engine follow their table; a table that other names wait for takes them over.
 #[test]
 fn a_renamed_child_keeps_its_parent() {
