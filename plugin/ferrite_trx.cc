@@ -79,6 +79,32 @@ void forget_transaction(ferrite_conn *conn) {
   conn->logged = ferrite_logged_changes();
 }
 
+/* For all the server knows, is a transaction of this connection prepared by XA PREPARE? */
+bool is_xa_prepared(THD *thd) {
+  return thd->transaction->xid_state.get_state_code() == XA_PREPARED;
+}
+
+/* What waits under its name is rolled back for good: nobody can ask for it again. */
+fe_code roll_back_waiting(ferrite_conn *conn) {
+  DBUG_ASSERT(conn->waits_for_xid);
+  const fe_code code = fe_rollback_by_xid(ferrite_engine, &conn->xid);
+  if (code != FE_OK && code != FE_NOT_FOUND) conn->unfinished.push_back(conn->xid);
+  ferrite_logged_by_xid_is_over(conn->xid);
+  return code;
+}
+
+/* No statement runs beside a prepared transaction. Either the server has given it to others and has
+   taken its mark off this connection, which was reset; or it has failed to commit it before it came
+   to us, as when the binary log cannot be written. Then it has forgotten the xid, and has answered
+   XAER_RMERR: the work is rolled back. The mark is still there. */
+void leave_prepared(THD *thd, ferrite_conn *conn) {
+  const bool is_marked = thd->ha_data[ferrite_hton->slot].ha_info[1].is_started();
+  DBUG_ASSERT(!is_marked || !is_xa_prepared(thd));
+  if (conn->waits_for_xid && is_marked && !is_xa_prepared(thd)) roll_back_waiting(conn);
+  if (conn->has_only_read) fe_txn_rollback(conn->session);
+  forget_transaction(conn);
+}
+
 /* A commit inside DDL or a replication step is waited for: what follows it in the same
    statement (a rename of the .frm, a log entry of the server's) relies on it. A commit that
    ends with an OK to the client may become durable while the OK is delayed. */
@@ -237,15 +263,13 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
      functions run under the mark of the statement that called them. */
   Ha_trx_info *marks = thd->ha_data[ferrite_hton->slot].ha_info;
   const bool in_transaction = ferrite_in_transaction(thd);
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  /* Before the mark is set again. */
+  if (unlikely(conn->waits_for_xid || conn->has_only_read)) leave_prepared(thd, conn);
   if (in_transaction && !marks[1].is_started()) trans_register_ha(thd, true, ferrite_hton, 0);
   if (marks[0].is_started()) return;
   trans_register_ha(thd, false, ferrite_hton, 0);
 
-  ferrite_conn *conn = ferrite_conn_of(thd);
-  /* No statement runs beside a prepared transaction: the server has taken it off this connection,
-     which was reset. */
-  if (unlikely(conn->has_only_read)) fe_txn_rollback(conn->session);
-  if (unlikely(conn->waits_for_xid || conn->has_only_read)) forget_transaction(conn);
   hand_over_lock_wait_timeout(conn);
   hand_over_snapshot_isolation(conn);
   fe_stmt_begin(session, isolation_of(thd));
@@ -276,9 +300,16 @@ static int check_copies(THD *thd, const ferrite_conn *conn) {
   return HA_ERR_GENERIC;
 }
 
+/* The server commits what is on this connection, and what waits under its xid is not asked for: its
+   own commit has failed (leave_prepared), and the server still has our mark. */
+static void leave_forgotten(THD *thd, ferrite_conn *conn) {
+  if (unlikely(conn->waits_for_xid && !is_xa_prepared(thd))) leave_prepared(thd, conn);
+}
+
 int ferrite_hton_commit(THD *thd, bool all) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
+  leave_forgotten(thd, conn);
   ferrite_logged_may_be_lost(thd, conn);
   if (!ends_transaction(thd, all)) {
     ferrite_logged_statement_ends(conn);
@@ -324,11 +355,7 @@ int ferrite_hton_rollback(THD *thd, bool all) {
     return ferrite_to_ha_error(code, thd);
   }
   ferrite_logged_is_undone(thd, conn);
-  fe_code code = conn->waits_for_xid ? fe_rollback_by_xid(ferrite_engine, &conn->xid)
-                                     : fe_txn_rollback(conn->session);
-  /* The server takes it for ended: nobody can ask for it again. */
-  if (conn->waits_for_xid && code != FE_OK && code != FE_NOT_FOUND)
-    conn->unfinished.push_back(conn->xid);
+  fe_code code = conn->waits_for_xid ? roll_back_waiting(conn) : fe_txn_rollback(conn->session);
   forget_transaction(conn);
   return ferrite_to_ha_error(code, thd);
 }
@@ -384,6 +411,7 @@ int ferrite_hton_prepare(THD *thd, bool all) {
   /* With the binlog the server also calls this after every statement of a transaction: the
      commit of the statement follows and does everything. */
   if (!conn || !ends_transaction(thd, all)) return 0;
+  leave_forgotten(thd, conn);
   /* Waiting comes second: workers flush the log together. */
   if (fe_txn_has_changes(conn->session)) {
     if (int error = prepare(thd, conn)) return error;

@@ -1,5 +1,5 @@
 """Faults under a real server: a sync that fails once, a disk that becomes full and has space again, a death at each step
-of DDL, a clock that is set back."""
+of DDL, a clock that is set back, an XA COMMIT that the binary log refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from faults import clock, ddl, load
+from faults import clock, ddl, load, xa
 from faults.shimmed import Failed, Shimmed, say
 from lib.engines import engine
 from lib.places import Places, find_places
@@ -132,7 +132,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./ferrite test faults", description=__doc__)
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
     parser.add_argument("--times", type=int, default=20, help="how often the disk fills")
-    parser.add_argument("--only", choices=("sync", "full", "ddl", "clock"), help="one kind of fault")
+    parser.add_argument("--only", choices=("sync", "full", "ddl", "clock", "xa"), help="one kind of fault")
     parser.add_argument(
         "--statement", default="", metavar="PART", help="of DDL, only statements that have PART in them"
     )
@@ -146,6 +146,8 @@ def main() -> int:
                 _sync_fails_once(places, Path(os.environ["FAULT_SHIM"]), file)
         if arguments.only in (None, "ddl"):
             ddl.run(places, Path(os.environ["DDL_SHIM"]), arguments.ci, arguments.statement)
+        if arguments.only in (None, "xa"):
+            xa.run(places, Path(os.environ["FAULT_SHIM"]))
         if arguments.only in (None, "clock"):
             clock.run(places, Path(os.environ["CLOCK_SHIM"]))
         if arguments.only in (None, "full"):
