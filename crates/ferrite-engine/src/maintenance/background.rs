@@ -11,13 +11,13 @@
 //! | `ferrite-tier` | writes the second tier, if there is one | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
+use crate::maintenance::cleaner::Cleaner;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
-use crate::state::throttle::{Eased, Marks};
+use crate::state::throttle::Marks;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::{memory, time, Arc};
-use ferrite_tree::Scratch;
 use ferrite_types::{Error, Lsn, Result};
 
 /// Longest time between checkpoints while there is enough that is new, in us.
@@ -334,13 +334,11 @@ impl Engine {
     }
 
     fn run_purge(&self) {
-        let mut scratch = Scratch::default();
-        let mut eased = Eased::default();
+        let mut cleaner = Cleaner::default();
         while !self.stopping() {
             self.txns.refresh_if_stale();
-            self.ease_off(&mut eased);
-            let put_off = self.purge.is_held_back() || self.log.is_nearly_out();
-            if put_off || self.purge_round(&mut scratch) == 0 {
+            let put_off = self.purge.is_held_back() || self.before_step(&mut cleaner).is_err();
+            if put_off || self.purge_round(&mut cleaner) == 0 {
                 self.purge.wait(PURGE_PAUSE_US);
             }
         }

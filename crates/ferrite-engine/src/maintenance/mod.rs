@@ -1,7 +1,7 @@
 //! What goes on beside the sessions.
 //!
 //! `background`: every thread. `purge`: entries and values that nobody needs after a commit;
-//! `purge_leaves`: those of large transactions.
+//! `purge_leaves`: those of large transactions; `cleaner`: what both leave to the log.
 //! `checkpoint`. `history_limit`: what history may take of memory. `memory_budget`: what the buffer
 //! pool may. `scrub`: what was deleted is overwritten in the files.
 //!
@@ -9,6 +9,7 @@
 
 pub(crate) mod background;
 pub(crate) mod checkpoint;
+pub(crate) mod cleaner;
 pub(crate) mod history_limit;
 pub(crate) mod memory_budget;
 mod merges;

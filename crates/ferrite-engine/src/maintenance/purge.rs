@@ -15,6 +15,7 @@
 
 use crate::catalog::table::{Table, SUPREMUM};
 use crate::log_records::undo::NO_UNDO;
+use crate::maintenance::cleaner::Cleaner;
 use crate::state::engine::Engine;
 use crate::state::purge_queue::Batch;
 use crate::state::purge_work::{Garbage, PIECES_AT_ONCE};
@@ -45,7 +46,7 @@ const NEEDED_BY_MOST: usize = 8;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
 
-/// There was no frame to be had: the same may work later. An I/O error of another kind, or damage,
+/// There was no frame to be had, or no log to spare: the same may work later. An I/O error of another kind, or damage,
 /// would come again and again.
 pub(crate) fn is_passing(e: &Error) -> bool {
     matches!(e, Error::DiskFull(_) | Error::Interrupted) || is_for_want_of_a_frame(e)
@@ -53,26 +54,36 @@ pub(crate) fn is_passing(e: &Error) -> bool {
 
 impl Engine {
     /// One round of cleaning up. Returns pieces done, and leaves visited.
-    pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
-        self.merge_sparse();
+    pub(crate) fn purge_round(&self, by: &mut Cleaner) -> usize {
+        if self.merge_sparse(by).is_err() {
+            return 0;
+        }
         let now_us = time::now_us();
         if self.purge.is_held_due(now_us) {
             self.purge.note_open(self.txns.listed_csns());
         }
         let batch = self.purge.take(now_us, BATCH);
         let works = batch.as_ref().map_or(0, |batch| batch.works.len());
-        let (done, stuck) =
-            batch.map_or((0, false), |batch| self.purge_batch(batch, now_us, scratch));
+        let (done, stuck) = batch.map_or((0, false), |batch| self.purge_batch(batch, now_us, by));
         if stuck {
             return done;
         }
-        done + self.purge_leaves(works == BATCH, scratch)
+        done + self.purge_leaves(works == BATCH, by)
     }
 
     /// Merges leaves that entries were erased from without a look at them. It is no part of anything: what
     /// cannot be merged stays.
-    fn merge_sparse(&self) {
-        for (index, key) in self.purge.take_sparse() {
+    ///
+    /// # Errors
+    /// As [`Engine::before_step`]: some leaves are left for later.
+    fn merge_sparse(&self, by: &mut Cleaner) -> Result<()> {
+        let mut leaves = self.purge.take_sparse().into_iter();
+        while let Some((index, key)) = leaves.next() {
+            if let Err(e) = self.before_step(by) {
+                self.purge.found_sparse(index, &key);
+                leaves.for_each(|(index, key)| self.purge.found_sparse(index, &key));
+                return Err(e);
+            }
             let Ok(table) = self.dict.table_of_index(index) else {
                 continue;
             };
@@ -82,11 +93,9 @@ impl Engine {
                 continue;
             };
             debug_assert!(number > 0, "a row was erased without a look at it");
-            if self.stop.load(Ordering::Relaxed) {
-                return;
-            }
             let _ = table.tree(number).merge_at(&key, NO_UNDO);
         }
+        Ok(())
     }
 
     /// A reader passed over delete-marks that nobody needs: left by a crash, or once kept by a
@@ -115,40 +124,41 @@ impl Engine {
         if share > 0 {
             self.purge.helped.fetch_add(1, Ordering::Relaxed);
         }
+        let mut by = Cleaner::committer(scratch);
         while share > 0 {
             let Some(batch) = self.purge.take_share(share.min(SHARE_PIECES)) else {
-                return;
+                break;
             };
             let taken = batch.pieces();
             assert!((1..=share).contains(&taken), "{taken} pieces of {share}");
             share -= taken;
-            let (_, stuck) = self.purge_batch(batch, time::now_us(), scratch);
+            let (_, stuck) = self.purge_batch(batch, time::now_us(), &mut by);
             if stuck {
-                // The next share would wait for a frame as long.
-                return;
+                // The next share would wait for a frame as long, or find as little log.
+                break;
             }
         }
+        *scratch = by.scratch;
     }
 
-    /// Returns pieces done, and whether there was no frame for the others.
-    fn purge_batch(&self, mut batch: Batch, now_us: u64, scratch: &mut Scratch) -> (usize, bool) {
+    /// Returns pieces done, and whether there was no frame for the others, or no log.
+    fn purge_batch(&self, mut batch: Batch, now_us: u64, by: &mut Cleaner) -> (usize, bool) {
         let mut done = 0;
         let mut stuck = false;
         for work in &mut batch.works {
             let due = work.seen_us != 0;
             let txn = work.txn;
             work.pieces.retain_mut(|piece| {
-                // A shutdown does not wait for the end of a large transaction's list.
-                if stuck || self.stop.load(Ordering::Relaxed) {
+                // Neither a shutdown nor the log waits for the end of a large transaction's list.
+                stuck = stuck || self.before_step(by).is_err();
+                if stuck {
                     return true;
                 }
                 debug_assert!(txn.is_frozen() || self.txns.is_committed(txn), "{txn}");
-                let gone = self
-                    .purge_piece(txn, piece, due, scratch)
-                    .unwrap_or_else(|e| {
-                        stuck = is_passing(&e);
-                        !stuck && self.is_given_up(&e)
-                    });
+                let gone = self.purge_piece(txn, piece, due, by).unwrap_or_else(|e| {
+                    stuck = is_passing(&e);
+                    !stuck && self.is_given_up(&e)
+                });
                 done += usize::from(gone);
                 !gone
             });
@@ -191,7 +201,7 @@ impl Engine {
         txn: TxnId,
         piece: &mut Garbage,
         due: bool,
-        scratch: &mut Scratch,
+        by: &mut Cleaner,
     ) -> Result<bool> {
         match piece {
             Garbage::Entry {
@@ -212,15 +222,15 @@ impl Engine {
                 let kept = self.pool.change_buffer().bytes() > 0;
                 if kept && *alone && number > 0 && !txn.is_frozen() {
                     if let Some(gone) =
-                        self.purge_unseen(table, number, key, (txn, due), scratch)?
+                        self.purge_unseen(table, number, key, (txn, due), &mut by.scratch)?
                     {
                         return Ok(gone);
                     }
                 }
-                self.purge_entry(table, number, key, *alone, clean, scratch)
+                self.purge_entry(table, number, key, *alone, clean, &mut by.scratch)
             }
             Garbage::Overflow { table, reference } => {
-                let Some(maker) = self.purge_value(txn, table, *reference, None)? else {
+                let Some(maker) = self.purge_value(txn, table, (*reference, None), by)? else {
                     return Ok(true);
                 };
                 *piece = Garbage::held(table, *reference, maker);
@@ -228,7 +238,7 @@ impl Engine {
             }
             Garbage::Held { table, value } => {
                 let (reference, maker) = **value;
-                let needed = self.purge_value(txn, table, reference, Some(maker))?;
+                let needed = self.purge_value(txn, table, (reference, Some(maker)), by)?;
                 Ok(needed.is_none())
             }
         }
@@ -240,8 +250,8 @@ impl Engine {
         &self,
         txn: TxnId,
         table: &Table,
-        reference: OverflowRef,
-        maker: Option<TxnId>,
+        (reference, maker): (OverflowRef, Option<TxnId>),
+        by: &mut Cleaner,
     ) -> Result<Option<TxnId>> {
         let mut in_use = Some(table.in_use.read());
         if table.index(0).is_gone() {
@@ -261,9 +271,7 @@ impl Engine {
         // Who drops the table, or changes it beside us, waits for a part of a long value.
         let mut pause = || {
             drop(in_use.take());
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
+            self.amid_steps(by)?;
             in_use = Some(table.in_use.read());
             Ok(!table.index(0).is_gone())
         };
@@ -576,7 +584,7 @@ mod tests {
         heard: Arc<Heard>,
         engine: Arc<Engine>,
         table: Arc<Table>,
-        scratch: Scratch,
+        cleaner: Cleaner,
     }
 
     impl World {
@@ -616,13 +624,13 @@ mod tests {
                 .unwrap();
             engine.txns.refresh();
             assert_eq!(engine.purge.pending_overflow().len(), 1);
-            let scratch = Scratch::default();
+            let cleaner = Cleaner::default();
             World {
                 disk,
                 heard,
                 engine,
                 table,
-                scratch,
+                cleaner,
             }
         }
 
@@ -642,7 +650,7 @@ mod tests {
         }
 
         fn purge(&mut self) -> usize {
-            self.engine.purge_round(&mut self.scratch)
+            self.engine.purge_round(&mut self.cleaner)
         }
 
         /// Purges until nothing is left.
@@ -779,7 +787,7 @@ mod tests {
         s.commit(false).unwrap();
         out_of_memory(&engine, right);
         engine.txns.refresh();
-        assert_eq!(engine.purge_round(&mut Scratch::default()), 1, "it stays");
+        assert_eq!(engine.purge_round(&mut Cleaner::default()), 1, "it stays");
         assert_eq!(engine.purge.length(), 0);
         let leaf = tree.leaf_mut(&key(0), PageId::NONE).unwrap();
         assert!(leaf.find(&key(last)).is_err(), "the entry is there");

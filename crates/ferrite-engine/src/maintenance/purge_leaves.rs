@@ -10,12 +10,13 @@
 //!
 //! Locking: as for pieces, see `purge`.
 
+use crate::maintenance::cleaner::Cleaner;
 use crate::maintenance::purge::is_passing;
 use crate::state::engine::Engine;
 use crate::state::purge_work::Garbage;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::time;
-use ferrite_tree::{node, Scratch};
+use ferrite_tree::node;
 use ferrite_types::{Error, PageId, Result, TxnId};
 
 /// Leaves visited in a round, and in one that is full of pieces.
@@ -25,7 +26,7 @@ const LEAVES_BESIDE: usize = 8;
 impl Engine {
     /// Visits leaves that large transactions have left marks on; how many. `beside`: the round has much else
     /// to do.
-    pub(crate) fn purge_leaves(&self, beside: bool, scratch: &mut Scratch) -> usize {
+    pub(crate) fn purge_leaves(&self, beside: bool, by: &mut Cleaner) -> usize {
         let most = match beside {
             true => LEAVES_BESIDE,
             false => LEAVES_AT_ONCE,
@@ -41,11 +42,12 @@ impl Engine {
         let (mut left, mut unvisited) = (Vec::new(), Vec::new());
         let mut stuck = false;
         for page in &taken.leaves {
-            if stuck || self.stop.load(Ordering::Relaxed) {
+            stuck = stuck || self.before_step(by).is_err();
+            if stuck {
                 unvisited.push(*page);
                 continue;
             }
-            match self.purge_leaf(taken.txn, *page, scratch) {
+            match self.purge_leaf(taken.txn, *page, by) {
                 Ok(piece) => left.extend(piece),
                 Err(e) if is_passing(&e) => {
                     stuck = true;
@@ -65,16 +67,11 @@ impl Engine {
     }
 
     /// Cleans a leaf. What cannot go yet is the piece that is left of it.
-    fn purge_leaf(
-        &self,
-        txn: TxnId,
-        page: PageId,
-        scratch: &mut Scratch,
-    ) -> Result<Option<Garbage>> {
+    fn purge_leaf(&self, txn: TxnId, page: PageId, by: &mut Cleaner) -> Result<Option<Garbage>> {
         let Some(mut piece) = self.piece_of_leaf(page)? else {
             return Ok(None);
         };
-        let gone = self.purge_piece(txn, &mut piece, false, scratch)?;
+        let gone = self.purge_piece(txn, &mut piece, false, by)?;
         Ok((!gone).then_some(piece))
     }
 
@@ -203,10 +200,10 @@ mod tests {
 
         /// Purges until nothing is left.
         fn purge_all(&self) {
-            let mut scratch = Scratch::default();
+            let mut cleaner = Cleaner::default();
             self.engine.txns.refresh();
             for _ in 0..1000 {
-                self.engine.purge_round(&mut scratch);
+                self.engine.purge_round(&mut cleaner);
                 if self.engine.purge.length() == 0 {
                     return;
                 }
@@ -338,8 +335,8 @@ mod tests {
             held.extend(frames);
         }
         w.engine.txns.refresh();
-        let mut scratch = Scratch::default();
-        assert_eq!(w.engine.purge_leaves(false, &mut scratch), 0);
+        let mut cleaner = Cleaner::default();
+        assert_eq!(w.engine.purge_leaves(false, &mut cleaner), 0);
         assert!(w.engine.purge.length() > 0 && w.engine.purge.lag_us() > 0);
         drop(held);
         w.disk.clear_faults();

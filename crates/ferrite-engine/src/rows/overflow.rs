@@ -217,7 +217,7 @@ impl Session {
         self.drop_loaded_values()
     }
 
-    /// Frees what was written without undo. What cannot be freed now purge sees to.
+    /// Frees what was written without undo. What cannot be freed now purge sees to, and what the log has no room for.
     ///
     /// # Errors
     /// The first one. Nothing is kept here for another attempt.
@@ -225,10 +225,19 @@ impl Session {
         let mut result = Ok(());
         for (table, reference) in std::mem::take(&mut self.row_values.loaded) {
             let index = table.tree(0).index();
-            if let Err(e) = self.engine.free_overflow(index, &reference) {
+            let engine = &self.engine;
+            let mut go_on = || match engine.log.is_nearly_out() {
+                true => Err(Error::Interrupted),
+                false => Ok(true),
+            };
+            let freed =
+                go_on().and_then(|_| engine.free_overflow_in_parts(index, &reference, &mut go_on));
+            if let Err(e) = freed {
                 let piece = Garbage::overflow_of(&table, reference);
-                self.engine.purge.add(TxnId::FROZEN, vec![piece]);
-                result = result.and(Err(e));
+                engine.purge.add(TxnId::FROZEN, vec![piece]);
+                if e != Error::Interrupted {
+                    result = result.and(Err(e));
+                }
             }
         }
         debug_assert!(
@@ -479,13 +488,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees a value nobody needs any more, from its end to its first page.
-    pub(crate) fn free_overflow(&self, index: IndexId, reference: &OverflowRef) -> Result<()> {
-        self.free_overflow_in_parts(index, reference, &mut || Ok(true))
-    }
-
-    /// The same, with a call of `pause` after each part of its pages, with no latch held: a value may have a
-    /// quarter of a million. If it is false, the table is gone, and the rest of the value with it.
+    /// Frees a value nobody needs any more, from its end to its first page, with a call of `pause` after each part
+    /// of its pages, with no latch held: a value may have a quarter of a million. If it is false, the table is gone, and the rest of the value with it.
     ///
     /// # Errors
     /// Also those of `pause`: what is left of the value may be freed later.

@@ -30,6 +30,9 @@ const SPARSE_MOST: usize = 4096;
 const OF_LEAVES_MOST: usize = 256;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
+/// Waiting works, or fresh ones, whose values have so many pages are enough for a batch: who frees those keeps the
+/// batch from others.
+const BATCH_PAGES: u64 = 8 << 10;
 /// Works in the list of what is held that a round passes over because a snapshot needs them.
 const PASSED_MOST: usize = 1024;
 /// How long a look at all that is held may take, in us.
@@ -69,9 +72,17 @@ struct Lists {
 }
 
 impl Lists {
-    fn take_due(list: &mut VecDeque<Work>, works: &mut Vec<Work>, most: usize, due_us: u64) {
-        while works.len() < most && list.front().is_some_and(|w| w.seen_us <= due_us) {
-            works.extend(list.pop_front());
+    /// Until there are `most` works, or those taken have so many pages of values.
+    fn take_due(
+        list: &mut VecDeque<Work>,
+        works: &mut Vec<Work>,
+        (most, mut pages): (usize, u64),
+        due_us: u64,
+    ) {
+        while works.len() < most && pages > 0 && list.front().is_some_and(|w| w.seen_us <= due_us) {
+            let work = list.pop_front();
+            pages = pages.saturating_sub(work.as_ref().map_or(0, Work::pages));
+            works.extend(work);
         }
     }
 
@@ -309,13 +320,19 @@ impl PurgeQueue {
     /// Takes up to `most` works that are due: waiting ones whose time has come, then fresh ones, which
     /// have half the places if there are so many, then held ones that nobody has looked at for a while.
     pub(crate) fn take(&self, now_us: u64, most: usize) -> Option<Batch> {
+        self.take_within(now_us, most, BATCH_PAGES)
+    }
+
+    /// The same; `pages`: as many of waiting works' values, and of fresh ones', are enough.
+    fn take_within(&self, now_us: u64, most: usize, pages: u64) -> Option<Batch> {
         let mut works = Vec::with_capacity(most.min(64));
         let mut lists = self.lists.lock();
         let due_us = now_us.saturating_sub(GRACE_US);
         let left_free = lists.fresh.len().min(most / 2);
-        Lists::take_due(&mut lists.waiting, &mut works, most - left_free, due_us);
+        let places = (most - left_free, pages);
+        Lists::take_due(&mut lists.waiting, &mut works, places, due_us);
         let waited = works.len();
-        Lists::take_due(&mut lists.fresh, &mut works, most, u64::MAX);
+        Lists::take_due(&mut lists.fresh, &mut works, (most, pages), u64::MAX);
         let before = self
             .fresh
             .fetch_sub(works.len() - waited, Ordering::Relaxed);
@@ -558,6 +575,39 @@ mod tests {
         engine.close().unwrap();
     }
 
+    /// Few works are a batch if their values are long, of each kind as many.
+    #[test]
+    fn long_values_come_in_small_batches() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let long = |n: u32| {
+            let pages = BATCH_PAGES as u32 / 2;
+            let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
+            vec![Garbage::overflow_of(&table, reference)]
+        };
+        let add = |range: std::ops::Range<u32>| {
+            range.for_each(|n| queue.add(TxnId(u64::from(n)), long(n)));
+        };
+        let look = |now_us| {
+            let mut batch = queue.take(now_us, 64).unwrap();
+            let seen: Vec<u64> = batch.works.iter().map(|w| w.txn.get()).collect();
+            for work in &mut batch.works {
+                // There was no log for it; an entry keeps it from being put aside.
+                work.pieces.extend(entries(&table, 1));
+                work.looked_at(now_us, false);
+            }
+            queue.put_back(batch);
+            seen
+        };
+        add(1..6);
+        assert_eq!(look(1), [1, 2]);
+        assert_eq!(look(2), [3, 4]);
+        add(6..8);
+        assert_eq!(look(3 + GRACE_US), [1, 2, 5, 6]);
+        assert_eq!(pending(&queue), 7);
+        engine.close().unwrap();
+    }
+
     fn entries(table: &Arc<Table>, count: usize) -> Vec<Garbage> {
         let piece = |_| Garbage::entry(table, 0, b"k", true);
         (0..count).map(piece).collect()
@@ -651,7 +701,7 @@ mod tests {
             let queue = PurgeQueue::new();
             queue.add(TxnId(5), values(&table, 0..count));
             let before = time::now_us();
-            let batch = queue.take(1, usize::MAX >> 16);
+            let batch = queue.take_within(1, usize::MAX >> 16, u64::MAX);
             queue.put_back(batch.unwrap());
             time::now_us() - before
         };

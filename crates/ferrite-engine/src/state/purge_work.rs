@@ -93,6 +93,8 @@ pub(super) struct Values {
     all: Arc<[Value]>,
     /// The first so many are left.
     left: usize,
+    /// Pages of those.
+    pages: u64,
 }
 
 impl Values {
@@ -102,7 +104,8 @@ impl Values {
             .map(|(index, reference)| (index, *reference))
             .collect();
         let left = all.len();
-        Values { all, left }
+        let pages = all.iter().map(|(_, value)| u64::from(value.pages())).sum();
+        Values { all, left, pages }
     }
 
     pub(super) fn get(&self) -> &[Value] {
@@ -188,6 +191,7 @@ impl Work {
         let pieces = self.pieces.split_off(self.pieces.len() - count);
         let share = Work::new(self.txn, pieces, false, self.left_us);
         self.values.left -= share.values.left;
+        self.values.pages -= share.values.pages;
         self.bytes = self.bytes.saturating_sub(share.bytes);
         debug_assert_eq!(
             share.values.get(),
@@ -195,6 +199,11 @@ impl Work {
             "other values go than are named"
         );
         share
+    }
+
+    /// Pages of its values.
+    pub(super) fn pages(&self) -> u64 {
+        self.values.pages
     }
 
     /// Bytes of memory and of disk that its values take while they are held.

@@ -261,9 +261,9 @@ mod tests {
                 other.delete_row(&t, b"c", &[]).unwrap();
                 other.commit(false).unwrap();
                 if archived {
-                    let mut scratch = ferrite_tree::Scratch::default();
+                    let mut cleaner = crate::maintenance::cleaner::Cleaner::default();
                     while t.archive(0).count() == 0 {
-                        engine.purge_round(&mut scratch);
+                        engine.purge_round(&mut cleaner);
                     }
                     assert_eq!(t.archive(0).count(), 1);
                 }
