@@ -210,7 +210,7 @@ impl Engine {
         self.start();
         kill_point!("recovery.values_held");
         let rolled_back = self.end_unfinished(unfinished)?;
-        self.free_pending(&pending)?;
+        self.free_pending(&pending);
         self.note_recovered(&analysis, log_bytes, started_us, rolled_back);
         self.dict.drop_strays()?;
         remove_leftovers(&*self.storage);
@@ -281,7 +281,9 @@ impl Engine {
         if later || !has_room {
             self.unsettled.add(slot.clone());
         }
-        let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
+        // Of what is left out its commit tells the log, and nobody frees it in this life.
+        let (garbage, _) = self.garbage_of(&slot);
+        let garbage = GarbageList::recovered(garbage);
         self.adopt_prepared(Transaction::recovered(slot, garbage));
         Ok(has_room)
     }
@@ -340,14 +342,18 @@ impl Engine {
     }
 
     /// What [`Engine::hold_pending`] holds goes to the purge queue, which names it from here on:
-    /// there may be millions, and each takes reading its pages, so nobody waits for them.
-    pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) -> Result<()> {
+    /// there may be millions, and each takes reading its pages, so nobody waits for them. Those of tables that cannot
+    /// be opened stay in the slot, for the next start.
+    pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) {
         kill_point!("recovery.values_queued");
         debug_assert!(slot.state.lock().txn.is_frozen(), "of no transaction");
-        self.purge.add(TxnId::FROZEN, self.garbage_of(slot)?);
-        slot.state.lock().garbage = Vec::new();
-        self.forget_slot(slot);
-        Ok(())
+        let (pieces, unopened) = self.garbage_of(slot);
+        self.purge.add(TxnId::FROZEN, pieces);
+        let is_done = unopened.is_empty();
+        slot.state.lock().garbage = unopened;
+        if is_done {
+            self.forget_slot(slot);
+        }
     }
 
     /// Large transactions without a commit are settled while the database is open.
@@ -382,5 +388,113 @@ impl Engine {
             slot
         };
         unfinished.into_iter().map(restore).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::spec::{IndexSpec, TableSpec};
+    use crate::rows::write::DupInfo;
+    use crate::testing::{config, create, out_of_memory};
+    use crate::{Callbacks, Session};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_store::GRANULE_BYTES;
+    use ferrite_sync::random::Rng;
+    use ferrite_sync::{thread, Mutex};
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Callbacks for Heard {
+        fn log(&self, level: LogLevel, text: &str) {
+            if level != LogLevel::Note {
+                self.0.lock().push(text.to_owned());
+            }
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    fn start(disk: &SimStorage) -> (Result<Arc<Engine>>, Arc<Heard>) {
+        let heard = Arc::new(Heard::default());
+        let engine = Engine::open(config(), Arc::new(disk.boot()), heard.clone());
+        (engine, heard)
+    }
+
+    /// Values that commits have let go of, of two tables; of one, which has no primary key, the last leaf is damaged.
+    /// The start goes on without it, frees those of the other, and keeps these for a start that can.
+    #[test]
+    fn values_of_a_table_that_cannot_be_opened_wait_for_the_next_start() {
+        let disk = SimStorage::new(9);
+        let engine = start(&disk).0.unwrap();
+        engine.purge.hold_back(true);
+        let spec = TableSpec {
+            hidden_row_id: true,
+            ..TableSpec::new("d/h", vec![IndexSpec::new("GEN_CLUST_INDEX", true, 1)])
+        };
+        let tables = [create(&engine), engine.dict.create_table(spec, 1).unwrap()];
+        let mut s = Session::new(&engine, 0, 1);
+        let mut gone = Vec::new();
+        for (table, pk) in [(&tables[0], Some(&b"k"[..])), (&tables[1], None)] {
+            let value = s.write_overflow(table, &[7; 2000]).unwrap();
+            let row = [&[1u8][..], value.bytes()].concat();
+            let dup = &mut DupInfo::default();
+            let id = s.insert_row(table, pk, &row, &[], false, dup).unwrap();
+            gone.push(id.map_or(b"k".to_vec(), |id| id.to_vec()));
+        }
+        for _ in 0..200 {
+            let (row, dup) = (&[0; 500][..], &mut DupInfo::default());
+            s.insert_row(&tables[1], None, row, &[], false, dup)
+                .unwrap();
+        }
+        s.commit(false).unwrap();
+        let last = tables[1].tree(0).leaf_below(None, ferrite_tree::Keep::Yes);
+        let last = last.unwrap().page_id();
+        out_of_memory(&engine, last);
+        let at = engine.store.directory().get(last).as_location().unwrap();
+        engine.checkpoint().unwrap();
+        for (table, pk) in tables.iter().zip(&gone) {
+            s.delete_row(table, pk, &[]).unwrap();
+        }
+        s.commit(true).unwrap();
+        drop((s, tables));
+        disk.crash(&mut Rng::new(9));
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+        drop(engine);
+
+        let flip = || {
+            let byte = at.granule() * GRANULE_BYTES as u64 + 100;
+            disk.corrupt("store.0000", byte, 0xff).unwrap();
+        };
+        flip();
+        let (engine, heard) = start(&disk);
+        let engine = engine.expect("a table that nobody asks for keeps the start back");
+        let cannot = |text: &String| text.contains("cannot be opened");
+        let said = heard.0.lock().clone();
+        assert_eq!(
+            said.iter().filter(|text| cannot(text)).count(),
+            1,
+            "{said:?}"
+        );
+        assert!(engine.dict.open_table("d/h").is_err(), "it is whole");
+        while engine.purge.length() > 0 {
+            thread::sleep_ms(1);
+        }
+        assert_eq!(engine.copy_state().overflow.len(), 1, "values to be freed");
+        engine.close().unwrap();
+        drop(engine);
+
+        flip();
+        let (engine, heard) = start(&disk);
+        let engine = engine.unwrap();
+        while !engine.copy_state().overflow.is_empty() {
+            thread::sleep_ms(1);
+        }
+        assert_eq!(*heard.0.lock(), Vec::<String>::new());
+        assert_eq!(engine.check_values().unwrap().pages, 0);
+        engine.close().unwrap();
     }
 }

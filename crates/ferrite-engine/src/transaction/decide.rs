@@ -23,8 +23,8 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc};
 use ferrite_tree::Scratch;
-use ferrite_types::{Error, Result, TxnId, UndoPosition};
-use std::collections::btree_map::Entry;
+use ferrite_types::{Error, IndexId, Result, TxnId, UndoPosition};
+use std::collections::btree_map::{BTreeMap, Entry};
 
 /// Between two looks whether its versions are there again, in ms.
 const LOOK_MS: u64 = 2;
@@ -67,19 +67,35 @@ impl Engine {
         }
     }
 
-    /// What a recovered prepared transaction leaves when it commits. A table that is gone took
-    /// its values along.
-    ///
-    /// # Errors
-    /// A page that cannot be read.
-    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> Result<Vec<Garbage>> {
+    /// What a recovered transaction leaves when it commits; and values of tables that cannot be opened, which is
+    /// said: a damaged page of one table must not keep the others from a start. A table that is gone took its values
+    /// along.
+    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> (Vec<Garbage>, Vec<Value>) {
         let values = slot.state.lock().garbage.clone();
-        let piece = |(index, reference): Value| match self.dict.table_of_index(index) {
-            Ok(table) => Some(Ok(Garbage::overflow_of(&table, reference))),
-            Err(Error::NotFound) => None,
-            Err(e) => Some(Err(e)),
-        };
-        values.into_iter().filter_map(piece).collect()
+        let mut tables = BTreeMap::new();
+        let (mut pieces, mut unopened) = (Vec::new(), Vec::new());
+        for (index, reference) in values {
+            let table = tables
+                .entry(index)
+                .or_insert_with(|| self.dict.table_of_index(index));
+            match table {
+                Ok(table) => pieces.push(Garbage::overflow_of(table, reference)),
+                Err(Error::NotFound) => {}
+                Err(_) => unopened.push((index, reference)),
+            }
+        }
+        let failed = |(index, table): (IndexId, Result<Arc<Table>>)| Some((index, table.err()?));
+        for (index, e) in tables.into_iter().filter_map(failed) {
+            if e != Error::NotFound {
+                let text = format!(
+                    "values out of line that nobody needs any more are not freed now: the table of index {} \
+                     cannot be opened: {e}",
+                    index.0
+                );
+                self.callbacks.log(LogLevel::Warning, &text);
+            }
+        }
+        (pieces, unopened)
     }
 
     /// Xids of prepared transactions without a session.
