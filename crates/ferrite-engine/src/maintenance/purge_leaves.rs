@@ -345,6 +345,25 @@ mod tests {
         w.end();
     }
 
+    /// Leaves that a transaction splits without a mark on them are none to be looked at, whatever it has marked
+    /// elsewhere.
+    #[test]
+    fn leaves_that_are_split_without_a_mark_are_not_visited() {
+        let mut w = World::new(ROWS);
+        w.delete_row(2 * (ROWS - 1));
+        let before = w.session.txn.garbage.len();
+        for n in 0..ROWS / 2 {
+            w.insert(2 * n + 1);
+        }
+        let found = w.session.txn.garbage.len();
+        assert!(found <= before + 2, "{found} pieces and leaves of {before}");
+        w.session.commit(false).unwrap();
+        assert_eq!(w.marks(), 2);
+        w.purge_all();
+        assert_eq!(w.marks(), 0);
+        w.end();
+    }
+
     /// Marks that come to another page when their leaf is split are purged there.
     #[test]
     fn marks_on_a_leaf_that_is_split_are_purged() {

@@ -451,13 +451,14 @@ impl Session {
             .engine
             .clean_leaf(table, number, &mut leaf, slots, scratch, clean);
         let enough = cleaned.bytes > 0 && node::has_room_for(&leaf, key, need);
-        drop(leaf);
         if enough {
             return Ok(());
         }
+        let marked = self.txn.garbage.has_marks() && has_marks_of(&leaf, self.txn.id());
+        drop(leaf);
         table.tree(number).check_page_ids()?;
         let halves = table.tree(number).make_room(key, need, undo::NO_UNDO)?;
-        if let Some(halves) = halves {
+        if let Some(halves) = halves.filter(|_| marked) {
             self.txn.garbage.split(halves);
         }
         Ok(())
@@ -474,6 +475,15 @@ fn kept_of(old: &[u8], new: &[u8]) -> (u16, u16) {
         new.len()
     );
     (head, tail)
+}
+
+/// Has that transaction delete-marked records of the leaf?
+fn has_marks_of(leaf: &LeafMut<'_>, txn: TxnId) -> bool {
+    debug_assert!(!txn.is_frozen(), "marks of nobody");
+    (0..leaf.count()).any(|slot| {
+        let header = leaf.record(slot).header;
+        header.deleted && header.txn == txn
+    })
 }
 
 /// What was to be written is there.

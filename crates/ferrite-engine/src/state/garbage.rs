@@ -6,7 +6,7 @@
 //!
 //! Beyond some number of marks only the leaves that further ones are on are kept, as a set without
 //! positions: a rollback to a position may leave some in it that have none any more, which costs purge a
-//! look at each. Both halves of a leaf that the transaction splits are in it, too: the marks on
+//! look at each. Both halves of a leaf with marks that the transaction splits are in it, too: the marks on
 //! either are then found, whatever piece stood for them.
 //!
 //! Locking: none; a transaction's own.
@@ -109,9 +109,16 @@ impl GarbageList {
         self.add(at, Garbage::entry(table, number, key, true));
     }
 
-    /// The transaction has split a leaf into these two: marks of its own have come from the one to the other.
+    /// May there be marks of the transaction on some leaf?
+    #[inline]
+    pub(crate) fn has_marks(&self) -> bool {
+        self.entries > 0 || !self.leaves.is_empty()
+    }
+
+    /// The transaction has split a leaf with marks of its own into these two: some may have come from the one to
+    /// the other.
     pub(crate) fn split(&mut self, halves: (PageId, PageId)) {
-        if self.entries == 0 && self.leaves.is_empty() {
+        if !self.has_marks() {
             return;
         }
         let first = self.pieces.first().map(|(at, _)| *at);
