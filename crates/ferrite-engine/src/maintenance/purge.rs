@@ -36,6 +36,10 @@ const SHARE_TIMES: usize = 2;
 /// It takes so many pieces at a time, and works on so many at most.
 const SHARE_PIECES: usize = 64;
 const SHARE_MOST: usize = 2 * PIECES_AT_ONCE;
+/// And frees values of so many pages together, or as many as pieces if those are more. It cannot be killed
+/// meanwhile: longer values are the helpers' alone.
+const SHARE_PAGES: usize = 64;
+const _: () = assert!(SHARE_PAGES <= SHARE_MOST);
 /// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
 /// stays until the next visit.
 const MOVES_AT_ONCE: usize = 256;
@@ -124,14 +128,16 @@ impl Engine {
         if share > 0 {
             self.purge.helped.fetch_add(1, Ordering::Relaxed);
         }
+        let mut pages = share.max(SHARE_PAGES) as u64;
         let mut by = Cleaner::committer(scratch);
         while share > 0 {
-            let Some(batch) = self.purge.take_share(share.min(SHARE_PIECES)) else {
+            let at_once = pages.min(SHARE_PAGES as u64);
+            let Some(batch) = self.purge.take_share(share.min(SHARE_PIECES), at_once) else {
                 break;
             };
-            let taken = batch.pieces();
+            let (taken, freed) = batch.size();
             assert!((1..=share).contains(&taken), "{taken} pieces of {share}");
-            share -= taken;
+            (share, pages) = (share - taken, pages - freed);
             let (_, stuck) = self.purge_batch(batch, time::now_us(), &mut by);
             if stuck {
                 // The next share would wait for a frame as long, or find as little log.
@@ -861,6 +867,24 @@ mod tests {
         assert_eq!(share(5000), most, "however much it left");
         assert_eq!([5000, 5000].map(&mut share), [2000 - 416 - most, 0]);
         assert_eq!(engine.purge.length(), 0);
+        // Values that are gone already.
+        let add = |count: u32, pages| {
+            let value = |n| {
+                let reference = OverflowRef::new(PageId(1000 + n), pages, 1, 0);
+                Garbage::overflow_of(&table, reference)
+            };
+            engine
+                .purge
+                .add(TxnId::FROZEN, (0..count).map(value).collect());
+        };
+        add(20, 40);
+        assert_eq!([9, 40].map(&mut share), [1, 2], "of 64 pages, and of 80");
+        add(5, 65);
+        assert_eq!(
+            [5000, 5000].map(&mut share),
+            [17, 0],
+            "long ones are the helpers'"
+        );
         engine.close().unwrap();
     }
 }

@@ -33,6 +33,8 @@ const HELD_US: u64 = 500_000;
 /// Waiting works, or fresh ones, whose values have so many pages are enough for a batch: who frees those keeps the
 /// batch from others.
 const BATCH_PAGES: u64 = 8 << 10;
+/// Old works among which a committer looks for its share.
+const SHARED_MOST: usize = 16;
 /// Works in the list of what is held that a round passes over because a snapshot needs them.
 const PASSED_MOST: usize = 1024;
 /// How long a look at all that is held may take, in us.
@@ -45,9 +47,10 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Pieces of all its works.
-    pub(crate) fn pieces(&self) -> usize {
-        self.works.iter().map(|work| work.pieces.len()).sum()
+    /// Pieces of all its works, and pages of their values.
+    pub(crate) fn size(&self) -> (usize, u64) {
+        let pieces = self.works.iter().map(|work| work.pieces.len());
+        (pieces.sum(), self.works.iter().map(Work::pages).sum())
     }
 }
 
@@ -301,19 +304,24 @@ impl PurgeQueue {
         self.held_back.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `most` pieces of the oldest work that nobody has looked at.
-    pub(crate) fn take_share(&self, most: usize) -> Option<Batch> {
+    /// Takes up to `most` pieces of an old work that nobody has looked at, with so many pages of values at most.
+    /// Works that have a longer value at their end are passed over.
+    pub(crate) fn take_share(&self, most: usize, pages: u64) -> Option<Batch> {
         assert!(most > 0, "a share of nothing");
         let mut lists = self.lists.lock();
-        let oldest = lists.fresh.front_mut()?;
-        let share = if oldest.pieces.len() > most {
-            oldest.split_off(most)
+        let fresh = lists.fresh.iter().take(SHARED_MOST);
+        let shares = fresh.map(|work| work.last_pieces(most, pages));
+        let (at, count) = shares.enumerate().find(|(_, count)| *count > 0)?;
+        let work = &mut lists.fresh[at];
+        let share = if work.pieces.len() > count {
+            work.split_off(count)
         } else {
             let before = self.fresh.fetch_sub(1, Ordering::Relaxed);
             assert!(before > 0, "more works than were added");
-            lists.fresh.pop_front()?
+            lists.fresh.remove(at)?
         };
-        debug_assert!(share.pieces.len() <= most && !share.pieces.is_empty());
+        debug_assert!(share.pieces.len() == count && count <= most);
+        assert!(share.pages() <= pages, "{} pages", share.pages());
         Some(lists.batch(vec![share]))
     }
 
@@ -541,7 +549,7 @@ mod tests {
         queue.add(TxnId(5), values(&table, 0..count));
         queue.add(TxnId(6), values(&table, count..count + 3));
         let mut left = count as usize + 3;
-        while let Some(mut share) = queue.take_share(4) {
+        while let Some(mut share) = queue.take_share(4, 64) {
             assert_eq!(pending(&queue), left);
             let pieces = std::mem::take(&mut share.works[0].pieces);
             assert!((1..=4).contains(&pieces.len()), "{}", pieces.len());
@@ -551,6 +559,34 @@ mod tests {
         }
         assert_eq!((left, queue.length()), (0, 0));
         assert_eq!(queue.fresh.load(Ordering::Relaxed), 0);
+        engine.close().unwrap();
+    }
+
+    /// A committer frees no long value: what lies before one in a work stays for the helpers, other works do not.
+    #[test]
+    fn no_share_has_a_long_value() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let value = |n: u32, pages: u32| {
+            let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
+            Garbage::overflow_of(&table, reference)
+        };
+        queue.add(TxnId(5), vec![value(1, 1), value(2, 65)]);
+        queue.add(TxnId(6), vec![value(3, 65), value(4, 40), value(5, 30)]);
+        queue.add(TxnId(7), entries(&table, 3));
+        let share = |most| {
+            let batch = queue.take_share(most, 64)?;
+            let taken = (batch.works[0].txn.get(), batch.size());
+            assert_eq!(pending(&queue), 5, "a checkpoint finds all");
+            queue.put_back(batch);
+            Some(taken)
+        };
+        assert_eq!(share(9), Some((6, (1, 30))));
+        assert_eq!(share(9), Some((6, (1, 40))));
+        assert_eq!(share(2), Some((7, (2, 0))));
+        assert_eq!(share(9), Some((7, (1, 0))));
+        assert_eq!(share(9), None);
+        assert_eq!(queue.fresh.load(Ordering::Relaxed), 2);
         engine.close().unwrap();
     }
 

@@ -181,6 +181,18 @@ impl Work {
         !self.needed_by.is_empty() && self.needed_by.iter().all(is_open)
     }
 
+    /// How many of its pieces, from the last one on, up to `most`, have so many pages of values at most.
+    pub(super) fn last_pieces(&self, most: usize, mut pages: u64) -> usize {
+        let last = self.pieces.iter().rev().take(most);
+        let fits = |piece: &&Garbage| {
+            let value = piece.overflow();
+            let left = pages.checked_sub(value.map_or(0, |(_, value)| value.pages().into()));
+            pages = left.unwrap_or(0);
+            left.is_some()
+        };
+        last.take_while(fits).count()
+    }
+
     /// Its last `count` pieces as a work of their own. Takes as long as these are many.
     pub(super) fn split_off(&mut self, count: usize) -> Work {
         assert!(
