@@ -36,6 +36,36 @@ struct Inner {
     ids: Option<Arc<[u64]>>,
 }
 
+impl Inner {
+    fn ids(&mut self) -> Arc<[u64]> {
+        let Inner { states, ids, .. } = self;
+        let all = ids.get_or_insert_with(|| states.keys().copied().collect());
+        debug_assert!(all.len() == states.len() && all.is_sorted() && !all.contains(&0));
+        all.clone()
+    }
+}
+
+/// Transactions that were in the side table a moment ago and had not ended.
+#[derive(Default)]
+pub(crate) struct Unended {
+    /// Of all that were here, ascending.
+    ids: Arc<[u64]>,
+    /// Of those that had committed, ascending.
+    committed: Vec<u64>,
+}
+
+impl Unended {
+    /// Those with an id below that one, ascending.
+    pub fn below(&self, end: u64) -> impl Iterator<Item = u64> + '_ {
+        let here = self.ids[..self.ids.partition_point(|id| *id < end)].iter();
+        let mut committed = self.committed.iter().copied().peekable();
+        here.copied().filter(move |id| {
+            while committed.next_if(|ended| ended < id).is_some() {}
+            committed.next_if_eq(id).is_none()
+        })
+    }
+}
+
 pub(crate) struct LongRunning {
     count: AtomicU64,
     inner: Mutex<Inner>,
@@ -101,11 +131,21 @@ impl LongRunning {
         if self.is_empty() {
             return None;
         }
+        Some(self.inner.lock().ids())
+    }
+
+    /// Those here now that have not ended.
+    pub fn unended(&self) -> Unended {
+        if self.is_empty() {
+            return Unended::default();
+        }
         let mut inner = self.inner.lock();
-        let Inner { states, ids, .. } = &mut *inner;
-        let all = ids.get_or_insert_with(|| states.keys().copied().collect());
-        debug_assert!(all.len() == states.len() && all.is_sorted() && !all.contains(&0));
-        Some(all.clone())
+        let ids = inner.ids();
+        let mut committed: Vec<u64> = inner.committed.iter().map(|(_, id)| *id).collect();
+        drop(inner);
+        committed.sort_unstable();
+        debug_assert!(committed.iter().all(|id| ids.binary_search(id).is_ok()));
+        Unended { ids, committed }
     }
 
     /// Active -> prepared. False if it is not here as active.
