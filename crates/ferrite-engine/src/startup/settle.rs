@@ -153,7 +153,7 @@ impl Engine {
     }
 
     /// Makes the versions of a prepared one again. It stays, and may be decided then. False: the start has decided it
-    /// meanwhile, and what was made is of no use.
+    /// meanwhile, or a rollback waits for it, and what was made is of no use.
     ///
     /// # Errors
     /// Why they cannot be made: it can only be rolled back. `Interrupted` by a stop.
@@ -162,7 +162,10 @@ impl Engine {
         let undo = slot.state.lock().undo.position();
         let result = ferrite_buffer::patiently(|| self.restore_versions(txn, slot, true));
         if result == Err(Error::Interrupted) && slot.state.lock().is_prepared_as(txn) {
-            return Err(Error::Interrupted);
+            return match self.unsettled.leave(txn) {
+                true => Ok(false),
+                false => Err(Error::Interrupted),
+            };
         }
         kill_point!("rollback.settled");
         if !self.unsettled.end_of_versions(txn, &result) {

@@ -49,6 +49,20 @@ struct Entry {
     failed: Option<Error>,
     /// All its versions are there: readers need not ask here.
     has_versions: bool,
+    /// Who waits for it while another makes its versions.
+    awaited: Awaited,
+}
+
+/// A decision that waits for whoever makes a prepared transaction's versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    No,
+    /// A commit, which needs them.
+    Commit,
+    /// A rollback, which does not: they are to be left as they are.
+    Rollback,
+    /// They have been left, and the entry is that rollback's.
+    Left,
 }
 
 impl Entry {
@@ -59,6 +73,7 @@ impl Entry {
             known: None,
             failed: None,
             has_versions,
+            awaited: Awaited::No,
         }
     }
 }
@@ -306,6 +321,47 @@ impl Unsettled {
             true => Claim::Mine,
             false => Claim::Others,
         }
+    }
+
+    /// As [`Unsettled::claim`], of a decision that waits for the entry if it is another's, and says so.
+    pub(crate) fn claim_or_await(&self, txn: TxnId, decision: Awaited) -> Claim {
+        debug_assert!(matches!(decision, Awaited::Commit | Awaited::Rollback));
+        let claim = self.claim(txn);
+        if claim != Claim::Others && (claim != Claim::Mine || decision != Awaited::Commit) {
+            return claim;
+        }
+        let mut slots = self.slots.write();
+        // It may have ended since: then the next look finds that.
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return claim;
+        };
+        if entry.awaited == Awaited::Left {
+            assert_eq!(decision, Awaited::Rollback, "{txn}: left to a commit");
+            entry.awaited = Awaited::No;
+            return Claim::Mine;
+        }
+        entry.awaited = decision;
+        claim
+    }
+
+    /// What waits for the versions of that one, which the caller makes.
+    pub(crate) fn awaited(&self, txn: TxnId) -> Awaited {
+        let slots = self.slots.read();
+        slots.entries.get(&txn).map_or(Awaited::No, |l| l.awaited)
+    }
+
+    /// Who was making versions of that one leaves it to the rollback that waits for it. False: none does.
+    pub(crate) fn leave(&self, txn: TxnId) -> bool {
+        let mut slots = self.slots.write();
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return false;
+        };
+        let waits = entry.awaited == Awaited::Rollback;
+        if waits {
+            debug_assert!(entry.failed.is_none(), "{txn} was given up");
+            entry.awaited = Awaited::Left;
+        }
+        waits
     }
 
     /// Why nobody need wait any more: those that are left have failed.

@@ -16,7 +16,7 @@ use crate::state::prepared::Prepared;
 use crate::state::purge_work::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
-use crate::state::unsettled::Claim;
+use crate::state::unsettled::{Awaited, Claim};
 use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
@@ -204,7 +204,7 @@ impl Engine {
     pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
         let id = transaction.id();
-        let claim = match self.claim_for_decision(id) {
+        let claim = match self.claim_for_decision(id, Awaited::Rollback) {
             Ok(claim) => claim,
             Err(e) => {
                 self.break_off_decision(xid, transaction);
@@ -236,15 +236,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a prepared transaction of before a restart from the thread that gives it its versions again, or waits
-    /// until it has them. `Mine`: it has none, or some.
+    /// Takes a prepared transaction of before a restart from the thread that gives it its versions again, or waits:
+    /// a commit until it has them, a rollback until the thread has let go of it. `Mine`: it has none, or some.
     ///
     /// # Errors
     /// `Interrupted` by a stop.
-    fn claim_for_decision(&self, txn: TxnId) -> Result<Claim> {
+    fn claim_for_decision(&self, txn: TxnId, decision: Awaited) -> Result<Claim> {
         debug_assert!(!txn.is_frozen(), "a prepared transaction has an id");
         loop {
-            match self.unsettled.claim(txn) {
+            match self.unsettled.claim_or_await(txn, decision) {
                 Claim::Others => {}
                 decided => return Ok(decided),
             }
@@ -264,7 +264,7 @@ impl Engine {
         if ferrite_sync::mutant!("prepared.versions_not_awaited") {
             return Ok(());
         }
-        match self.claim_for_decision(txn)? {
+        match self.claim_for_decision(txn, Awaited::Commit)? {
             Claim::Mine => {
                 let made = self.settle_prepared(txn, slot)?;
                 assert!(made, "{txn} is decided by two");

@@ -16,6 +16,7 @@ use crate::state::known_undo::{hash_of, key_of};
 use crate::state::slot::TxnSlot;
 use crate::state::throttle::Eased;
 use crate::state::touched::Touched;
+use crate::state::unsettled::Awaited;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc};
@@ -113,26 +114,36 @@ impl Engine {
         while let Some(now) = hashes {
             let values = Values::of_hashes(now, most_bytes as usize);
             let before_each = &mut || {
-                self.may_restore(&mut eased, waits, || slot.state.lock().is_prepared_as(txn))
+                self.may_restore(&mut eased, waits, || {
+                    let is_prepared = slot.state.lock().is_prepared_as(txn);
+                    is_prepared.then(|| self.unsettled.awaited(txn))
+                })
             };
             hashes = self.restore_of((txn, slot), values, before_each)?.rest();
         }
         Ok(())
     }
 
-    /// The brake of what can be put off, as of purge. No latch is held.
+    /// The brake of what can be put off, as of purge. No latch is held. `awaited`: what waits for it, of one that is still
+    /// prepared. A commit has been promised by the server when it comes here: it is not held up by a full memory, which
+    /// nothing may make less full than what it waits for.
     fn may_restore(
         &self,
         eased: &mut Eased,
         waits: bool,
-        is_prepared: impl Fn() -> bool,
+        awaited: impl Fn() -> Option<Awaited>,
     ) -> Result<()> {
         loop {
-            if self.stop.load(Ordering::SeqCst) || !is_prepared() {
+            let awaited = match awaited() {
+                Some(Awaited::Rollback) | None => return Err(Error::Interrupted),
+                Some(awaited) => awaited,
+            };
+            if self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
             self.ease_off(eased);
-            let no_room = self.log.is_nearly_out() || self.history_full.load(Ordering::Relaxed);
+            let is_full = self.history_full.load(Ordering::Relaxed) && awaited != Awaited::Commit;
+            let no_room = self.log.is_nearly_out() || is_full;
             // Without background threads nobody but ourselves makes room, which was just tried.
             if !no_room || self.config.manual_background {
                 return Ok(());

@@ -232,10 +232,8 @@ fn the_configured_limit_ends_only_snapshots_that_hold_something() {
     engine.close().unwrap();
 }
 
-/// The versions of a large prepared transaction, made again after a restart: no more of them than fit are, until they
-/// can be written out. Readers find the states before without them.
-#[test]
-fn versions_made_after_a_restart_have_a_limit() {
+/// A restart with a large prepared transaction, and no room in scratch files: as many of its versions as fit are there.
+fn versions_without_room() -> (SimStorage, Arc<Engine>) {
     const MANY: u64 = 30_000;
     let (disk, engine, t) = database(7, true);
     let mut s = Session::new(&engine, 0, 1);
@@ -271,12 +269,42 @@ fn versions_made_after_a_restart_have_a_limit() {
     });
     let limit = (1 << 20) + BEYOND_BYTES + LAG_BYTES;
     assert!(most <= limit, "history took {most} bytes");
-    disk.clear_faults();
-    engine.commit_by_xid(&xid("x")).unwrap();
+    (disk, engine)
+}
+
+/// Whole, and without prepared transactions, with that text in its first row.
+fn is_whole_with(engine: &Arc<Engine>, text: Vec<u8>) {
     assert_eq!(engine.prepared_xids(), []);
     let t = engine.dict().open_table("d/t").unwrap();
-    check(&engine, &t);
-    assert_eq!(first_row(&mut Session::new(&engine, 0, 2), &t), Ok(text(1)));
-    drop(t);
+    check(engine, &t);
+    assert_eq!(first_row(&mut Session::new(engine, 0, 2), &t), Ok(text));
+}
+
+/// The versions of a large prepared transaction, made again after a restart: no more of them than fit are, until they
+/// can be written out. Readers find the states before without them.
+#[test]
+fn versions_made_after_a_restart_have_a_limit() {
+    let (disk, engine) = versions_without_room();
+    disk.clear_faults();
+    engine.commit_by_xid(&xid("x")).unwrap();
+    is_whole_with(&engine, text(1));
+    engine.close().unwrap();
+}
+
+/// Its rollback needs no versions, and frees those that have taken the room: it does not wait for more of them.
+#[test]
+fn a_rollback_waits_for_no_versions() {
+    let (_disk, engine) = versions_without_room();
+    engine.rollback_by_xid(&xid("x")).unwrap();
+    is_whole_with(&engine, text(0));
+    engine.close().unwrap();
+}
+
+/// Its commit needs them, and nothing else may make room for them: they exceed the limit.
+#[test]
+fn a_commit_has_its_versions_whatever_room_there_is() {
+    let (_disk, engine) = versions_without_room();
+    engine.commit_by_xid(&xid("x")).unwrap();
+    is_whole_with(&engine, text(1));
     engine.close().unwrap();
 }
