@@ -63,7 +63,7 @@ impl Engine {
         if !self.is_held_by_snapshot_older_than(spared_us) {
             return;
         }
-        if without_values <= limit && !self.purge.is_held_needed() {
+        if without_values <= limit && !self.is_held_needed() {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
@@ -175,10 +175,15 @@ impl Engine {
         }
     }
 
+    /// Values are held that snapshots need. While the log is nearly out nobody looks, and some only wait for it.
+    fn is_held_needed(&self) -> bool {
+        !self.log.is_nearly_out() && self.purge.is_held_needed()
+    }
+
     /// With what values out of line take in memory it is too much: the oldest snapshot ends.
     fn limit_held_memory(&self, archived: u64) {
         let (held, _) = self.purge.held_bytes();
-        if held == 0 || !self.is_history_beyond(archived + held) || !self.purge.is_held_needed() {
+        if held == 0 || !self.is_history_beyond(archived + held) || !self.is_held_needed() {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest_before(self.txns.last_csn()) {

@@ -17,7 +17,7 @@ use crate::catalog::table::{Table, SUPREMUM};
 use crate::log_records::undo::NO_UNDO;
 use crate::maintenance::cleaner::Cleaner;
 use crate::state::engine::Engine;
-use crate::state::purge_queue::Batch;
+use crate::state::purge_queue::{Batch, LONG_PAGES};
 use crate::state::purge_work::{Garbage, PIECES_AT_ONCE};
 use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
@@ -38,7 +38,7 @@ const SHARE_PIECES: usize = 64;
 const SHARE_MOST: usize = 2 * PIECES_AT_ONCE;
 /// And frees values of so many pages together, or as many as pieces if those are more. It cannot be killed
 /// meanwhile: longer values are the helpers' alone.
-const SHARE_PAGES: usize = 64;
+const SHARE_PAGES: usize = LONG_PAGES as usize;
 const _: () = assert!(SHARE_PAGES <= SHARE_MOST);
 /// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
 /// stays until the next visit.
@@ -124,6 +124,9 @@ impl Engine {
     /// A committer's share of the work, when the helpers are behind. `left`: pieces that it left itself.
     #[cold]
     fn assist_purge(&self, left: usize, scratch: &mut Scratch) {
+        if self.log.is_nearly_out() {
+            return;
+        }
         let mut share = left.saturating_mul(SHARE_TIMES).min(SHARE_MOST);
         if share > 0 {
             self.purge.helped.fetch_add(1, Ordering::Relaxed);

@@ -458,8 +458,8 @@ impl Session {
         drop(leaf);
         table.tree(number).check_page_ids()?;
         let halves = table.tree(number).make_room(key, need, undo::NO_UNDO)?;
-        if let Some(halves) = halves.filter(|_| marked) {
-            self.txn.garbage.split(halves);
+        if let Some(halves) = halves {
+            self.txn.garbage.split(halves, marked);
         }
         Ok(())
     }

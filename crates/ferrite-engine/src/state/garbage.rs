@@ -115,10 +115,19 @@ impl GarbageList {
         self.entries > 0 || !self.leaves.is_empty()
     }
 
-    /// The transaction has split a leaf with marks of its own into these two: some may have come from the one to
-    /// the other.
-    pub(crate) fn split(&mut self, halves: (PageId, PageId)) {
+    /// The transaction has split a leaf into these two. `marked`: it had marks of its own, and some may have come from the
+    /// one to the other. Without, the key of the piece that stands for the leaf may have, by which the leaf is found.
+    pub(crate) fn split(&mut self, halves: (PageId, PageId), marked: bool) {
         if !self.has_marks() {
+            return;
+        }
+        for page in [halves.0, halves.1] {
+            let place = &mut self.pages[place_of(page)];
+            if place.0 == page {
+                *place = (PageId::NONE, 0);
+            }
+        }
+        if !marked {
             return;
         }
         let first = self.pieces.first().map(|(at, _)| *at);
@@ -249,15 +258,22 @@ mod tests {
         assert!(list.leaves.is_empty() && (40..=50).contains(&list.entries));
         assert_eq!(list.len(), list.entries);
         // A split before the first mark is nobody's, one after it is of all of them.
-        list.split((PageId(7), PageId(8)));
+        list.split((PageId(7), PageId(8)), true);
         assert_eq!((list.leaves.len(), list.leaves_from), (2, UndoPosition(1)));
         list.undone_to(UndoPosition(1));
         assert_eq!((list.leaves.len(), list.entries), (2, 1));
         list.undone_to(UndoPosition::START);
         assert!(list.is_empty());
-        list.split((PageId(7), PageId(8)));
+        list.split((PageId(7), PageId(8)), true);
         assert!(list.is_empty());
-        mark(&mut list, 9);
+        // A leaf that is split may lose the key by which its piece would find it.
+        for (at, marks) in [(9, 1), (10, 1), (11, 2)] {
+            if at == 11 {
+                list.split((PageId(9), PageId(8)), false);
+            }
+            list.add_entry(UndoPosition(at), PageId(9), (&table, 0), b"a key", 100);
+            assert_eq!((list.entries, list.leaves.len()), (marks, 0));
+        }
         list.clear();
         assert!(list.is_empty() && list.entries == 0);
         drop((list, table));

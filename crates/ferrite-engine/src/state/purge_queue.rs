@@ -33,6 +33,8 @@ const HELD_US: u64 = 500_000;
 /// Waiting works, or fresh ones, whose values have so many pages are enough for a batch: who frees those keeps the
 /// batch from others.
 const BATCH_PAGES: u64 = 8 << 10;
+/// A value of more pages is long: the helpers alone free it.
+pub(crate) const LONG_PAGES: u64 = 64;
 /// Old works among which a committer looks for its share.
 const SHARED_MOST: usize = 16;
 /// Works in the list of what is held that a round passes over because a snapshot needs them.
@@ -58,6 +60,8 @@ impl Batch {
 struct Lists {
     /// Not looked at yet, oldest first.
     fresh: VecDeque<Work>,
+    /// So many of them, the first ones, end with a long value: no committer's share.
+    long: usize,
     /// Needed by some snapshot when it was looked at.
     waiting: VecDeque<Work>,
     /// Values that an old snapshot needs, and what was looked at in vain, such as entries whose locks
@@ -75,18 +79,29 @@ struct Lists {
 }
 
 impl Lists {
-    /// Until there are `most` works, or those taken have so many pages of values.
+    /// Until there are `most` works, or those taken have so many pages of values; of one with more, a part. Returns how
+    /// many are gone from the list.
     fn take_due(
         list: &mut VecDeque<Work>,
         works: &mut Vec<Work>,
         (most, mut pages): (usize, u64),
         due_us: u64,
-    ) {
-        while works.len() < most && pages > 0 && list.front().is_some_and(|w| w.seen_us <= due_us) {
-            let work = list.pop_front();
-            pages = pages.saturating_sub(work.as_ref().map_or(0, Work::pages));
-            works.extend(work);
+    ) -> usize {
+        let before = list.len();
+        while works.len() < most && pages > 0 {
+            let Some(first) = list.front_mut().filter(|w| w.seen_us <= due_us) else {
+                break;
+            };
+            if first.pages() > pages && first.pieces.len() > 1 {
+                // One value at least, whatever it has.
+                let count = first.last_pieces(first.pieces.len() - 1, pages).max(1);
+                works.push(first.split_off(count));
+                break;
+            }
+            pages = pages.saturating_sub(first.pages());
+            works.extend(list.pop_front());
         }
+        before - list.len()
     }
 
     /// The same of what is held, but for works that open snapshots are known to need, unless they were looked
@@ -107,6 +122,17 @@ impl Lists {
                 works.push(work);
             }
         }
+    }
+
+    /// Where a committer looks for its share: behind the works that end with a long value. Some of them are found at a
+    /// time, each once.
+    fn pass_long(&mut self) -> usize {
+        let left = self.fresh.iter().skip(self.long).take(SHARED_MOST);
+        self.long += left
+            .take_while(|work| work.last_pieces(1, LONG_PAGES) == 0)
+            .count();
+        debug_assert!(self.long <= self.fresh.len(), "{} are long", self.long);
+        self.long
     }
 
     /// These works are worked on from now on.
@@ -309,9 +335,10 @@ impl PurgeQueue {
     pub(crate) fn take_share(&self, most: usize, pages: u64) -> Option<Batch> {
         assert!(most > 0, "a share of nothing");
         let mut lists = self.lists.lock();
-        let fresh = lists.fresh.iter().take(SHARED_MOST);
-        let shares = fresh.map(|work| work.last_pieces(most, pages));
-        let (at, count) = shares.enumerate().find(|(_, count)| *count > 0)?;
+        let from = lists.pass_long();
+        let fresh = lists.fresh.iter().enumerate().skip(from).take(SHARED_MOST);
+        let mut shares = fresh.map(|(at, work)| (at, work.last_pieces(most, pages)));
+        let (at, count) = shares.find(|(_, count)| *count > 0)?;
         let work = &mut lists.fresh[at];
         let share = if work.pieces.len() > count {
             work.split_off(count)
@@ -339,12 +366,10 @@ impl PurgeQueue {
         let left_free = lists.fresh.len().min(most / 2);
         let places = (most - left_free, pages);
         Lists::take_due(&mut lists.waiting, &mut works, places, due_us);
-        let waited = works.len();
-        Lists::take_due(&mut lists.fresh, &mut works, (most, pages), u64::MAX);
-        let before = self
-            .fresh
-            .fetch_sub(works.len() - waited, Ordering::Relaxed);
-        assert!(before >= works.len() - waited, "more works than were added");
+        let gone = Lists::take_due(&mut lists.fresh, &mut works, (most, pages), u64::MAX);
+        lists.long = lists.long.saturating_sub(gone);
+        let before = self.fresh.fetch_sub(gone, Ordering::Relaxed);
+        assert!(before >= gone, "more works than were added");
         let again_us = self.look_again_us.load(Ordering::Relaxed);
         let others = works.len();
         lists.take_held(&mut works, most, (now_us, again_us));
@@ -587,6 +612,45 @@ mod tests {
         assert_eq!(share(9), Some((7, (1, 0))));
         assert_eq!(share(9), None);
         assert_eq!(queue.fresh.load(Ordering::Relaxed), 2);
+        engine.close().unwrap();
+    }
+
+    /// Long values of others at the queue's head keep committers from no share behind them.
+    #[test]
+    fn a_share_is_found_behind_long_values() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        for n in 1..=100 {
+            let reference = OverflowRef::new(ferrite_types::PageId(n), 65, 1, 0);
+            queue.add(TxnId(5), vec![Garbage::overflow_of(&table, reference)]);
+        }
+        queue.add(TxnId(6), entries(&table, 3));
+        let looks = (1..).find(|_| queue.take_share(9, 64).is_some());
+        assert!(looks.unwrap() <= 100 / SHARED_MOST + 1, "{looks:?} looks");
+        let taken = queue.take(1, 30).unwrap();
+        assert_eq!(taken.works.len(), 30);
+        queue.add(TxnId(7), entries(&table, 3));
+        assert!(queue.take_share(9, 64).is_some(), "passed over too many");
+        assert_eq!(queue.fresh.load(Ordering::Relaxed), 70);
+        engine.close().unwrap();
+    }
+
+    /// A work of many long values is no batch, however many pages they have.
+    #[test]
+    fn a_work_of_long_values_comes_in_parts() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let value = |n: u32| {
+            let pages = BATCH_PAGES as u32 / 4;
+            let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
+            Garbage::overflow_of(&table, reference)
+        };
+        queue.add(TxnId(5), (1..=10).map(value).collect());
+        let sizes: Vec<usize> = (0..3)
+            .map(|_| queue.take(1, 64).unwrap().size().0)
+            .collect();
+        assert_eq!(sizes, [4, 4, 2]);
+        assert_eq!(queue.fresh.load(Ordering::Relaxed), 0);
         engine.close().unwrap();
     }
 
