@@ -395,6 +395,13 @@ static const XID *xid_to_prepare(THD *thd) {
 
 static int prepare(THD *thd, ferrite_conn *conn) {
   to_fe_xid(xid_to_prepare(thd), &conn->xid);
+  /* The server forgets an xid whose XA COMMIT the binary log has refused, and gives it to others;
+     that work waits for its connection. Two under one name would be decided in each other's place.
+   */
+  if (thd_sql_command(thd) == SQLCOM_XA_PREPARE && fe_is_prepared(ferrite_engine, &conn->xid)) {
+    my_error(ER_XAER_DUPID, MYF(0));
+    return HA_ERR_GENERIC;
+  }
   fe_code code = fe_txn_prepare(conn->session, &conn->xid);
   conn->prepared = code == FE_OK;
   /* In a commit of the server's own others might change what was read and come into the binary log

@@ -15,6 +15,7 @@ from lib.places import Places
 from lib.server import home_in_memory
 
 XAER_RMERR = 1401
+XAER_DUPID = 1440
 # What the connection does next; in the end it is closed.
 NEXT: dict[str, tuple[str, ...]] = {
     "nothing": (),
@@ -85,6 +86,35 @@ def _story(server: Shimmed, trigger: Path, name: str) -> None:
             raise Failed(f"after {name}: {seen}, not {wanted}")
 
 
+def _same_xid(server: Shimmed, trigger: Path) -> None:
+    """Another connection takes the xid that the server has forgotten, while what was refused still waits under it."""
+    with (
+        contextlib.closing(server.connect(database="d", autocommit=True, read_timeout=60)) as other,
+        contextlib.closing(server.connect(database="d", autocommit=True, read_timeout=60)) as connection,
+    ):
+        _run(other, "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=FERRITE")
+        _run(other, "INSERT INTO t VALUES (1, 0), (2, 0)")
+        _fails(connection, trigger)
+        branch = ("XA START 'x'", "UPDATE t SET a = 7 WHERE id = 2", "XA END 'x'", "XA PREPARE 'x'")
+        try:
+            for sql in branch:
+                _run(other, sql)
+        except pymysql.err.MySQLError as e:
+            if branch.index(sql) != len(branch) - 1 or e.args[0] != XAER_DUPID:
+                raise Failed(f"{sql}: {e.args}") from e
+        else:
+            raise Failed("two transactions are prepared under one xid")
+        with contextlib.suppress(pymysql.err.MySQLError):
+            _run(other, "XA ROLLBACK 'x'")
+        _run(connection, "ROLLBACK")
+        for sql in (*branch, "XA COMMIT 'x'"):
+            _run(other, sql)
+        _run(connection, "ROLLBACK")
+        seen = _run(connection, "SELECT id, a FROM t")
+        if seen != [(1, 0), (2, 7)]:
+            raise Failed(f"the xid's second transaction: {seen}")
+
+
 def run(places: Places, shim: Path) -> None:
     """A connection's XA COMMIT that fails, and each of what it does next."""
     options = ["--ferrite-buffer-pool-size=16M", "--log-bin=faults-bin", "--sync-binlog=1", "--server-id=1"]
@@ -97,6 +127,7 @@ def run(places: Places, shim: Path) -> None:
             _run(connection, "CREATE DATABASE d")
         for name in NEXT:
             _story(server, trigger, name)
+        _same_xid(server, trigger)
         say(f"XA COMMIT that the binary log refuses: rolled back in {len(NEXT)} cases")
     finally:
         server.remove()

@@ -377,6 +377,8 @@ fe_code fe_txn_commit_prepared(fe_session *session, const fe_xid *xid);
 /* Prepared transactions found at start or detached: calls `each` for every one. */
 void fe_recovered_xids(fe_engine *engine, void (*each)(void *arg, const fe_xid *xid),
                        void *arg);
+/* Nonzero: such a transaction has that name. */
+int fe_is_prepared(const fe_engine *engine, const fe_xid *xid);
 /* Durable on return; FE_NOT_FOUND for an unknown xid. */
 fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid);
 fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);

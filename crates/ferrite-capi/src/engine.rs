@@ -16,7 +16,7 @@ use ferrite_io::{LockGuard, RealStorage, Storage};
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Codec;
 use ferrite_types::{Error, Result};
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 
 /// An open engine.
@@ -44,13 +44,11 @@ fn config_of(c: &fe_config) -> Result<Config> {
     }
     let codec = Codec::from_u8(c.compression as u8)
         .ok_or_else(|| Error::BadConfig("compression must be none, lz4 or zstd".into()))?;
-    let log_segment_bytes = (c.log_budget_bytes / 4).clamp(1 << 20, 64 << 20) & !0xffff;
     Ok(Config {
         buffer_pool_size_bytes: c.buffer_pool_size_bytes,
         buffer_pool_size_max_bytes: c.buffer_pool_size_max_bytes,
         log_budget_bytes: c.log_budget_bytes,
-        log_segment_bytes,
-        log_ring_bytes: log_ring_bytes(log_segment_bytes),
+        log_segment_bytes: (c.log_budget_bytes / 4).clamp(1 << 20, 64 << 20) & !0xffff,
         history_ring_bytes: c.history_ring_bytes,
         flush_log_at_commit: c.flush_log_at_commit,
         flush_interval_ms: c.flush_interval_ms,
@@ -63,16 +61,6 @@ fn config_of(c: &fe_config) -> Result<Config> {
         codec,
         ..Config::default()
     })
-}
-
-/// Memory in front of the log. Two segments are kept ready behind the one that is being written, for what waits in that
-/// memory and for what changes keep back for rollbacks and checkpoints, which is a segment at most: the memory is no
-/// larger than a segment, or a full disk is noticed too late.
-fn log_ring_bytes(segment_bytes: u64) -> usize {
-    let largest = segment_bytes.min(Config::default().log_ring_bytes as u64);
-    debug_assert!(largest > 0, "segments of no bytes");
-    // A power of two.
-    1 << largest.ilog2()
 }
 
 /// A panic anywhere in the core is a bug: its place goes to the server's log, the process
@@ -310,6 +298,13 @@ pub unsafe extern "C" fn fe_commit_by_xid(engine: *mut fe_engine, xid: *const fe
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_is_prepared(engine: *const fe_engine, xid: *const fe_xid) -> c_int {
+    // SAFETY: a valid handle and xid.
+    c_int::from(unsafe { engine_of(engine.cast_mut()).is_prepared(&xid_of(xid)) })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_rollback_by_xid(engine: *mut fe_engine, xid: *const fe_xid) -> fe_code {
     // SAFETY: a valid handle and xid.
     code(unsafe { engine_of(engine).rollback_by_xid(&xid_of(xid)) })
@@ -333,16 +328,4 @@ pub unsafe extern "C" fn fe_roll_back_recovered(
 ) -> fe_code {
     // SAFETY: a valid handle and xid.
     code(unsafe { engine_of(engine).roll_back_recovered(&xid_of(xid)) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_waits_in_memory_fits_a_segment_of_the_log() {
-        for (segment_mib, ring_mib) in [(1, 1), (4, 4), (5, 4), (8, 8), (16, 16), (64, 16)] {
-            assert_eq!(log_ring_bytes(segment_mib << 20), ring_mib << 20);
-        }
-    }
 }

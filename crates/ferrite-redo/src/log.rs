@@ -25,6 +25,8 @@ use ferrite_types::{Error, Lsn, Result};
 const RESERVE_BYTES: u64 = 32 << 20;
 /// Smallest ring and segment.
 const MIN_BYTES: u64 = 64 << 10;
+/// A ring of so many bytes is not made smaller for short segments.
+const LEAST_RING_BYTES: u64 = 1 << 20;
 /// Reads of a sector that is just being rewritten, before it counts as damaged.
 const REREADS: u32 = 1000;
 
@@ -137,7 +139,7 @@ impl Log {
             tail.end
         );
         Ok(Arc::new(Log {
-            ring: Ring::new(cfg.ring_bytes, tail.end),
+            ring: Ring::new(ring_bytes(cfg, segs.geometry().segment_bytes), tail.end),
             segs,
             writer: Mutex::new(writer),
             durable: CachePadded::new(AtomicU64::new(tail.end)),
@@ -439,6 +441,16 @@ fn check_end(segs: &Segments, tail: &Tail, beyond: Option<u64>, durable: Lsn) ->
         )));
     }
     Ok(())
+}
+
+/// The ring's size. Two segments are kept ready behind the one that is being written, for what waits in the ring and for
+/// what changes keep back for rollbacks and checkpoints, which is a segment at most: the ring is no larger than a segment,
+/// or a full disk is noticed too late. Segments keep the length that the log was created with. A mebibyte is needed
+/// whatever they are, for long records.
+fn ring_bytes(cfg: &LogConfig, segment_bytes: u64) -> usize {
+    let most = segment_bytes.max(LEAST_RING_BYTES);
+    debug_assert!(cfg.ring_bytes.is_power_of_two(), "checked");
+    cfg.ring_bytes.min(1 << most.ilog2())
 }
 
 fn check_config(cfg: &LogConfig) -> Result<()> {

@@ -153,7 +153,8 @@ impl Engine {
     }
 
     /// Makes the versions of a prepared one again. It stays, and may be decided then. False: the start has decided it
-    /// meanwhile, or a rollback waits for it, and what was made is of no use.
+    /// meanwhile, or a rollback waits for it, and what was made is of no use; or it waited for room while others are to
+    /// be rolled back, and is put back.
     ///
     /// # Errors
     /// Why they cannot be made: it can only be rolled back. `Interrupted` by a stop.
@@ -162,9 +163,15 @@ impl Engine {
         let undo = slot.state.lock().undo.position();
         let result = ferrite_buffer::patiently(|| self.restore_versions(txn, slot, true));
         if result == Err(Error::Interrupted) && slot.state.lock().is_prepared_as(txn) {
-            return match self.unsettled.leave(txn) {
-                true => Ok(false),
-                false => Err(Error::Interrupted),
+            if self.unsettled.leave(txn) {
+                return Ok(false);
+            }
+            // Whoever still waits for it finds it claimed by nobody.
+            self.unsettled.put_back(txn);
+            let ends = self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down();
+            return match ends {
+                true => Err(Error::Interrupted),
+                false => Ok(false),
             };
         }
         kill_point!("rollback.settled");

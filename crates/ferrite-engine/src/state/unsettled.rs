@@ -39,6 +39,18 @@ struct Slots {
     has_thread: bool,
 }
 
+impl Slots {
+    /// The first unclaimed one that is to be rolled back, among the first ones.
+    fn rollback(&self) -> Option<(u64, TxnId)> {
+        let is_prepared = |txn| {
+            let entry: Option<&Entry> = self.entries.get(txn);
+            entry.is_some_and(|l| l.slot.state.lock().is_prepared_as(*txn))
+        };
+        let mut first = self.unclaimed.iter().take(LOOKED_AT);
+        first.find(|(_, txn)| !is_prepared(txn)).copied()
+    }
+}
+
 struct Entry {
     slot: Arc<TxnSlot>,
     /// Undo that it had at the start, in bytes.
@@ -77,6 +89,9 @@ impl Entry {
         }
     }
 }
+
+/// Among so many unclaimed ones a rollback is looked for.
+const LOOKED_AT: usize = 256;
 
 /// What who wants to settle a transaction learns.
 #[derive(Debug, PartialEq, Eq)]
@@ -139,6 +154,11 @@ impl Unsettled {
         let needs = !slots.has_thread && !slots.unclaimed.is_empty();
         slots.has_thread |= needs;
         needs
+    }
+
+    /// One is to be rolled back, and nobody has claimed it.
+    pub(crate) fn has_rollback(&self) -> bool {
+        self.slots.read().rollback().is_some()
     }
 
     /// Are versions of that one still to be made?
@@ -238,14 +258,18 @@ impl Unsettled {
             .collect()
     }
 
-    /// Claims the one to be settled next: that with the least undo, so that few rows wait long. None: there is none,
-    /// and whoever hands one over starts another thread.
+    /// Claims the one to be settled next: that with the least undo, so that few rows wait long, but a rollback before
+    /// versions, for which no row waits. None: there is none, and whoever hands one over starts another thread.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
         let mut slots = self.slots.write();
-        let Some((_, txn)) = slots.unclaimed.pop_first() else {
+        let first = slots
+            .rollback()
+            .or_else(|| slots.unclaimed.first().copied());
+        let Some((undo_bytes, txn)) = first else {
             slots.has_thread = false;
             return None;
         };
+        slots.unclaimed.remove(&(undo_bytes, txn));
         let next = slots.entries.get_mut(&txn).expect("it is one of them");
         debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
         Some((txn, next.slot.clone()))
@@ -461,6 +485,23 @@ mod tests {
                 assert!(!unsettled.needs_thread(), "there is nothing to do");
             }
         }
+    }
+
+    /// Rows wait for a rollback, not for the versions of a prepared one, which may wait for room.
+    #[test]
+    fn a_rollback_comes_before_versions() {
+        let unsettled = Unsettled::default();
+        unsettled.add(prepared(5));
+        assert!(!unsettled.has_rollback());
+        unsettled.add(slot(6));
+        assert!(unsettled.has_rollback());
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(6));
+        assert!(!unsettled.has_rollback(), "it is claimed");
+        unsettled.done(TxnId(6));
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        unsettled.put_back(TxnId(5));
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        assert!(unsettled.next().is_none());
     }
 
     /// The versions are there, or were given up, before the decision; or it is rolled back before it is told of.

@@ -103,6 +103,11 @@ impl Engine {
         self.prepared.lock().keys().cloned().collect()
     }
 
+    /// A transaction without a session waits under that name.
+    pub fn is_prepared(&self, xid: &Xid) -> bool {
+        self.prepared.lock().contains_key(xid)
+    }
+
     /// Commits a prepared transaction; durable on return. Gives a large one of before a restart its versions first,
     /// or waits until it has them.
     ///
@@ -248,7 +253,8 @@ impl Engine {
                 Claim::Others => {}
                 decided => return Ok(decided),
             }
-            if self.stop.load(Ordering::SeqCst) {
+            // The server waits for the connections before it stops us: as after a crash, it stays prepared.
+            if self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down() {
                 return Err(Error::Interrupted);
             }
             waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
@@ -265,11 +271,10 @@ impl Engine {
             return Ok(());
         }
         match self.claim_for_decision(txn, Awaited::Commit)? {
-            Claim::Mine => {
-                let made = self.settle_prepared(txn, slot)?;
-                assert!(made, "{txn} is decided by two");
-                Ok(())
-            }
+            Claim::Mine => match self.settle_prepared(txn, slot)? {
+                true => Ok(()),
+                false => Err(Error::Interrupted),
+            },
             Claim::Failed(reason) => Err(reason),
             Claim::Settled | Claim::Others => Ok(()),
         }

@@ -152,6 +152,10 @@ impl Engine {
                 let text = "no space for the redo log, or for row versions";
                 return Err(Error::DiskFull(text.into()));
             }
+            let rollback_waits = awaited == Awaited::No && self.unsettled.has_rollback();
+            if rollback_waits || self.callbacks.is_shutting_down() {
+                return Err(Error::Interrupted);
+            }
             self.housekeeping.set();
             waiting(Reason::LogBudget, Of::Nothing, || {
                 thread::sleep_ms(LOG_PAUSE_MS);
