@@ -47,7 +47,8 @@ std::map<uint64_t, std::string> owners;
 std::string who_fixed;
 
 std::string account_of(THD *thd) {
-  const Security_context *account = thd->security_ctx;
+  /* The connection's: in a procedure of SQL SECURITY DEFINER the other one is its definer's. */
+  const Security_context *account = &thd->main_security_ctx;
   return std::string("'") + account->priv_user + "'@'" + account->priv_host + "'";
 }
 

@@ -177,7 +177,13 @@ backup_close() {
     ferrite_say "verifying the backup"
     (cd -- "$BACKUP_TO/server" && find . -type f -print0 | sort -z | xargs -0 sha256sum >../server.sha256) ||
         backup_failed "cannot read back $BACKUP_TO/server"
-    backup_verify_last "${BACKUP_CHAIN[@]}" "$BACKUP_TO" || backup_failed "a file is not what was written; it is named above"
+    local status=0
+    backup_verify_last "${BACKUP_CHAIN[@]}" "$BACKUP_TO" || status=$?
+    case $status in
+        0) ;;
+        1) backup_failed "a file is not what was written; it is named above" ;;
+        *) backup_failed "it could not be verified (code $status$( ((status != 137)) || printf ': the system was short of memory'))" ;;
+    esac
     [[ ! -r $DIR/ferrite.password ]] || install -m 600 -- "$DIR/ferrite.password" "$BACKUP_TO/ferrite.password"
     rm -f -- "$BACKUP_TO/server.log"
     {

@@ -32,7 +32,7 @@ pub fn check(dir: &Path) -> Result<()> {
     let (owner, own) = (name_in(&accounts, owner), name_in(&accounts, own));
     Err(Error::BadConfig(format!(
         "{} is of account {owner}, and the files that account {own} makes there its server could not write: run it as \
-         account {owner} (sudo -u {owner} ...)",
+         account {owner} (sudo -u '{owner}' ...)",
         dir.display()
     )))
 }

@@ -60,8 +60,10 @@ fn decode_file_name(name: &str) -> String {
 
 /// The table whose VECTOR INDEX that one is, which the server keeps in a table of its own: `db/t#i#01`.
 pub(super) fn indexed_by(engine_name: &str) -> Option<&str> {
-    // A name that a user gives has no such sign in the encoding of file names.
-    engine_name.split_once("#i#").map(|(table, _)| table)
+    // A name that a user gives has no such sign in the encoding of file names, but a partition may be called i.
+    let (table, number) = engine_name.rsplit_once("#i#")?;
+    let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    (is_number && !table.to_ascii_uppercase().contains("#P#")).then_some(table)
 }
 
 /// The whole file for one table.
@@ -248,6 +250,9 @@ mod tests {
         assert_eq!(names("d/a@0040@0040@0040").1, "a@@@");
         assert_eq!(indexed_by("d/t#i#01"), Some("d/t"));
         assert_eq!(indexed_by("d/t@0023i@002301"), None);
+        assert_eq!(indexed_by("d/t#P#i#SP#isp0"), None);
+        assert_eq!(indexed_by("d/t#P#i#SP#01"), None);
+        assert_eq!(indexed_by("d/t#p#i#TMP#"), None);
         assert_eq!(quoted("a`b"), "`a``b`");
     }
 
