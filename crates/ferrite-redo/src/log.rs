@@ -25,8 +25,8 @@ use ferrite_types::{Error, Lsn, Result};
 const RESERVE_BYTES: u64 = 32 << 20;
 /// Smallest ring and segment.
 const MIN_BYTES: u64 = 64 << 10;
-/// A ring of so many bytes is not made smaller for short segments.
-const LEAST_RING_BYTES: u64 = 1 << 20;
+/// A ring of so many bytes, which takes the longest bodies, is not made smaller for short segments.
+const LEAST_RING_BYTES: u64 = 4 << 20;
 /// Reads of a sector that is just being rewritten, before it counts as damaged.
 const REREADS: u32 = 1000;
 
@@ -240,6 +240,11 @@ impl Log {
         self.ring.max_body()
     }
 
+    /// Memory in front of the log's files.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring.capacity()
+    }
+
     /// Start of the next record. Sequentially consistent with the reservations of
     /// `append`: a record whose reservation has not yet happened begins here or later.
     pub fn current_lsn(&self) -> Lsn {
@@ -445,8 +450,7 @@ fn check_end(segs: &Segments, tail: &Tail, beyond: Option<u64>, durable: Lsn) ->
 
 /// The ring's size. Two segments are kept ready behind the one that is being written, for what waits in the ring and for
 /// what changes keep back for rollbacks and checkpoints, which is a segment at most: the ring is no larger than a segment,
-/// or a full disk is noticed too late. Segments keep the length that the log was created with. A mebibyte is needed
-/// whatever they are, for long records.
+/// or a full disk is noticed too late. Segments keep the length that the log was created with.
 fn ring_bytes(cfg: &LogConfig, segment_bytes: u64) -> usize {
     let most = segment_bytes.max(LEAST_RING_BYTES);
     debug_assert!(cfg.ring_bytes.is_power_of_two(), "checked");

@@ -94,7 +94,7 @@ impl Engine {
     fn heap_parts(&self) -> Vec<MemoryPart> {
         let ring = self.versions.memory_bytes() as u64;
         let directory = self.store.directory().memory_bytes() as u64;
-        let log = self.config.log_ring_bytes as u64;
+        let log = self.log.ring_bytes();
         let status = self.txns.ring_memory_bytes() as u64;
         let locks = (
             self.locks.memory_bytes() as u64,

@@ -1,5 +1,5 @@
-//! Who only wants records handed to the system does not wait for a sync. Alone in its file,
-//! because named places are global to a process.
+//! Who only wants records handed to the system does not wait for a sync. Named places are global to a process: the tests of
+//! this program run one after the other (`RUST_TEST_THREADS=1`, as `./ferrite test unit` has it).
 
 use crate::common::*;
 use ferrite_io::sim::SimStorage;
