@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from corners.disk import fill, may_mount
+from corners.disk import fill, may_mount, mounted
 from corners.env import SMALL, Env, Running, Session, equal, expect, options
 
 OPTIONS = [*SMALL]
@@ -389,18 +388,9 @@ def _small_tmpdir(env: Env) -> Iterator[Path]:
     """A directory of a mebibyte for the server's temporary files. The server runs again when this begins, and is ended after it."""
     env.stop()
     disk = env.datadir.parent / "tmpdir"
-    disk.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(disk)], check=True, capture_output=True
-    )
-    try:
+    with mounted(env, disk, 1):
         env.start(f"--tmpdir={disk}")
         yield disk
-    finally:
-        env.server.kill()
-        env.down_on_purpose = True
-        subprocess.run(["umount", "-l", str(disk)], check=False)
-        disk.rmdir()
 
 
 # Two of them are more than the server keeps in memory of one transaction's log of changes.

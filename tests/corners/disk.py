@@ -23,25 +23,34 @@ def may_mount() -> bool:
 
 
 @contextlib.contextmanager
+def mounted(env: Env, disk: Path, mebibytes: int) -> Iterator[None]:
+    """A file system of that size at a new directory, from which the server is gone before it is."""
+    disk.mkdir()
+    size = f"size={mebibytes}m,mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        env.server.kill()
+        env.down_on_purpose = True
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+        disk.rmdir()
+
+
+@contextlib.contextmanager
 def small_disk(env: Env, mebibytes: int) -> Iterator[Path]:
     """A file system of that size for Ferrite's files. The server runs again when this begins; it is ended after it."""
     env.stop()
     disk = env.datadir / "#ferrite"
     kept = env.datadir.parent / "kept"
     disk.rename(kept)
-    disk.mkdir()
-    size = f"size={mebibytes}m,mode=700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True, capture_output=True)
     try:
-        for file in kept.iterdir():
-            shutil.copy2(file, disk)
-        env.start()
-        yield disk
+        with mounted(env, disk, mebibytes):
+            for file in kept.iterdir():
+                shutil.copy2(file, disk)
+            env.start()
+            yield disk
     finally:
-        env.server.kill()
-        env.down_on_purpose = True
-        subprocess.run(["umount", "-l", str(disk)], check=False)
-        disk.rmdir()
         kept.rename(disk)
 
 

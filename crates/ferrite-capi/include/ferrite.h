@@ -618,7 +618,8 @@ void fe_last_misfit(fe_fk_misfit *out);
 typedef struct fe_index_build fe_index_build;
 
 /* Changes foreign keys, names of columns and indexes, indexes, compression, the AUTO_INCREMENT counter, and the
-   definition, without the rows: all or nothing, durable on return. The parents' side of what is added is not looked at if it is missing. */
+   definition, without the rows: all or nothing, durable on return. The parents' side of what is added is not
+   looked at if it is missing. */
 typedef struct {
   fe_slice definition;
   const char *const *drop; /* names of foreign keys */

@@ -2,10 +2,25 @@
 
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
-use crate::{Config, Engine, SilentCallbacks};
+use crate::{Callbacks, Config, Engine, LogLevel, SilentCallbacks};
 use ferrite_io::sim::SimStorage;
-use ferrite_sync::Arc;
+use ferrite_sync::{Arc, Mutex};
 use ferrite_types::{Lsn, PageId};
+
+/// Warnings and errors that the engine has told the server.
+#[derive(Default)]
+pub(crate) struct Heard(pub Mutex<Vec<String>>);
+
+impl Callbacks for Heard {
+    fn log(&self, level: LogLevel, text: &str) {
+        if level != LogLevel::Note {
+            self.0.lock().push(text.to_owned());
+        }
+    }
+    fn fatal(&self, text: &str) {
+        panic!("{text}");
+    }
+}
 
 pub(crate) fn config() -> Config {
     Config {

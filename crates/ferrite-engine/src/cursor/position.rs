@@ -26,18 +26,18 @@ pub(super) struct Resume {
 impl Resume {
     /// Where the scan goes on in the leaf that its key leads to.
     fn slot_in(&self, leaf: &LeafRef<'_>, direction: Direction) -> usize {
-        match (direction, leaf.find(&self.key)) {
-            (Direction::Forward, found) => {
+        match direction {
+            Direction::Forward => {
                 debug_assert!(node::covers(leaf, &self.key), "rows are passed over");
-                match found {
+                match leaf.find(&self.key) {
                     Ok(slot) => slot + usize::from(self.exclusive),
                     Err(slot) => slot,
                 }
             }
-            (Direction::Backward, _) if self.edge => leaf.count(),
-            (Direction::Backward, found) => {
+            Direction::Backward if self.edge => leaf.count(),
+            Direction::Backward => {
                 debug_assert!(leaf.is_below(&self.key), "rows are passed over");
-                found.unwrap_or_else(|slot| slot)
+                leaf.find(&self.key).unwrap_or_else(|slot| slot)
             }
         }
     }

@@ -568,25 +568,10 @@ pub(crate) struct Clean {
 mod tests {
     use super::*;
     use crate::rows::write::DupInfo;
-    use crate::testing::{config, create, out_of_memory};
-    use crate::{Callbacks, LogLevel, Session};
+    use crate::testing::{config, create, out_of_memory, Heard};
+    use crate::Session;
     use ferrite_io::sim::{Fault, SimStorage};
     use ferrite_lock::{LockRequest, Mode, Span};
-    use ferrite_sync::Mutex;
-
-    #[derive(Default)]
-    struct Heard(Mutex<Vec<String>>);
-
-    impl Callbacks for Heard {
-        fn log(&self, level: LogLevel, text: &str) {
-            if level != LogLevel::Note {
-                self.0.lock().push(text.to_owned());
-            }
-        }
-        fn fatal(&self, text: &str) {
-            panic!("{text}");
-        }
-    }
 
     struct World {
         disk: SimStorage,

@@ -489,7 +489,8 @@ impl Engine {
     }
 
     /// Frees a value nobody needs any more, from its end to its first page, with a call of `pause` after each part
-    /// of its pages, with no latch held: a value may have a quarter of a million. If it is false, the table is gone, and the rest of the value with it.
+    /// of its pages, with no latch held: a value may have a quarter of a million. If it is false, the table is gone,
+    /// and the rest of the value with it.
     ///
     /// # Errors
     /// Also those of `pause`: what is left of the value may be freed later.

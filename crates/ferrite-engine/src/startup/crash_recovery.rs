@@ -396,27 +396,13 @@ mod tests {
     use super::*;
     use crate::catalog::spec::{IndexSpec, TableSpec};
     use crate::rows::write::DupInfo;
-    use crate::testing::{config, create, out_of_memory};
-    use crate::{Callbacks, Session};
+    use crate::testing::{config, create, out_of_memory, Heard};
+    use crate::Session;
     use ferrite_io::sim::SimStorage;
     use ferrite_store::GRANULE_BYTES;
     use ferrite_sync::random::Rng;
-    use ferrite_sync::{thread, Mutex};
+    use ferrite_sync::thread;
     use std::panic::{catch_unwind, AssertUnwindSafe};
-
-    #[derive(Default)]
-    struct Heard(Mutex<Vec<String>>);
-
-    impl Callbacks for Heard {
-        fn log(&self, level: LogLevel, text: &str) {
-            if level != LogLevel::Note {
-                self.0.lock().push(text.to_owned());
-            }
-        }
-        fn fatal(&self, text: &str) {
-            panic!("{text}");
-        }
-    }
 
     fn start(disk: &SimStorage) -> (Result<Arc<Engine>>, Arc<Heard>) {
         let heard = Arc::new(Heard::default());

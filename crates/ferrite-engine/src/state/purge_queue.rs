@@ -511,12 +511,13 @@ mod tests {
     }
 
     fn values(table: &Arc<Table>, range: std::ops::Range<u64>) -> Vec<Garbage> {
-        range
-            .map(|n| {
-                let reference = OverflowRef::new(ferrite_types::PageId(n as u32), 1, 1, 0);
-                Garbage::overflow_of(table, reference)
-            })
-            .collect()
+        range.map(|n| value(table, n as u32, 1)).collect()
+    }
+
+    /// A value of so many pages.
+    fn value(table: &Arc<Table>, n: u32, pages: u32) -> Garbage {
+        let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
+        Garbage::overflow_of(table, reference)
     }
 
     fn pending(queue: &PurgeQueue) -> usize {
@@ -592,10 +593,7 @@ mod tests {
     fn no_share_has_a_long_value() {
         let (engine, table) = database();
         let queue = PurgeQueue::new();
-        let value = |n: u32, pages: u32| {
-            let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
-            Garbage::overflow_of(&table, reference)
-        };
+        let value = |n, pages| value(&table, n, pages);
         queue.add(TxnId(5), vec![value(1, 1), value(2, 65)]);
         queue.add(TxnId(6), vec![value(3, 65), value(4, 40), value(5, 30)]);
         queue.add(TxnId(7), entries(&table, 3));
@@ -621,8 +619,7 @@ mod tests {
         let (engine, table) = database();
         let queue = PurgeQueue::new();
         for n in 1..=100 {
-            let reference = OverflowRef::new(ferrite_types::PageId(n), 65, 1, 0);
-            queue.add(TxnId(5), vec![Garbage::overflow_of(&table, reference)]);
+            queue.add(TxnId(5), vec![value(&table, n, 65)]);
         }
         queue.add(TxnId(6), entries(&table, 3));
         let looks = (1..).find(|_| queue.take_share(9, 64).is_some());
@@ -640,12 +637,8 @@ mod tests {
     fn a_work_of_long_values_comes_in_parts() {
         let (engine, table) = database();
         let queue = PurgeQueue::new();
-        let value = |n: u32| {
-            let pages = BATCH_PAGES as u32 / 4;
-            let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
-            Garbage::overflow_of(&table, reference)
-        };
-        queue.add(TxnId(5), (1..=10).map(value).collect());
+        let long = |n| value(&table, n, BATCH_PAGES as u32 / 4);
+        queue.add(TxnId(5), (1..=10).map(long).collect());
         let sizes: Vec<usize> = (0..3)
             .map(|_| queue.take(1, 64).unwrap().size().0)
             .collect();
@@ -680,11 +673,7 @@ mod tests {
     fn long_values_come_in_small_batches() {
         let (engine, table) = database();
         let queue = PurgeQueue::new();
-        let long = |n: u32| {
-            let pages = BATCH_PAGES as u32 / 2;
-            let reference = OverflowRef::new(ferrite_types::PageId(n), pages, 1, 0);
-            vec![Garbage::overflow_of(&table, reference)]
-        };
+        let long = |n| vec![value(&table, n, BATCH_PAGES as u32 / 2)];
         let add = |range: std::ops::Range<u32>| {
             range.for_each(|n| queue.add(TxnId(u64::from(n)), long(n)));
         };

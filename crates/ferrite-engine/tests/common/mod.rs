@@ -175,6 +175,17 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     panic!("{what} does not come");
 }
 
+/// Waits until the log has not grown for a second: what goes on in the background has ended, or waits.
+pub fn wait_for_still_log(engine: &Engine) {
+    let mut last = (metric(engine, "lsn_current"), 0);
+    wait_until("a log that grows no more", || {
+        ferrite_sync::thread::sleep_ms(50);
+        let now = metric(engine, "lsn_current");
+        last = (now, if now == last.0 { last.1 + 1 } else { 0 });
+        last.1 > 20
+    });
+}
+
 pub fn scan_back(s: &mut Session, t: &Arc<Table>, index_no: usize) -> BTreeMap<u64, Vec<u8>> {
     let mut cursor = Cursor::new(t, index_no, ReadMode::Snapshot, WaitMode::Wait);
     let mut rows = BTreeMap::new();

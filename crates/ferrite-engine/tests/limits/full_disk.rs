@@ -1,7 +1,8 @@
 //! A start on a disk that is full, on the simulated one.
 
 use crate::common::{
-    check, config, create, delete, give_up, insert, metric, scan, update, wait_until, xid,
+    check, config, create, delete, give_up, insert, metric, scan, update, wait_for_still_log,
+    wait_until, xid,
 };
 use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
@@ -477,13 +478,7 @@ fn restore_on_a_full_disk(background_undo_bytes: u64) {
         disk.inject_in(Fault::Full, nth, "store.0");
     }
     let engine = boot();
-    let mut last = (metric(&engine, "lsn_current"), 0);
-    wait_until("a log that grows no more", || {
-        thread::sleep_ms(50);
-        let now = metric(&engine, "lsn_current");
-        last = (now, if now == last.0 { last.1 + 1 } else { 0 });
-        last.1 > 20
-    });
+    wait_for_still_log(&engine);
     // What already runs can end.
     let done = Arc::new(AtomicBool::new(false));
     let other = {

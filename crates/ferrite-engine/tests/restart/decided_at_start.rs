@@ -3,7 +3,7 @@
 
 use crate::common::{
     check, config, create, database, delete, entries, give_up, insert, key, metric, open, scan,
-    scan_back, update, wait_until, xid, Rows,
+    scan_back, update, wait_for_still_log, wait_until, xid, Rows,
 };
 use ferrite_engine::{Callbacks, Config, DdlCaller, DupInfo, Engine, Isolation, LogLevel};
 use ferrite_engine::{RowChange, Session, SilentCallbacks, Table};
@@ -454,13 +454,7 @@ fn on_a_full_disk(seed: u64) -> (SimStorage, Arc<Engine>, Rows, Rows) {
         disk.inject_in(Fault::Full, nth, "store.0");
     }
     let engine = boot();
-    let mut last = (metric(&engine, "lsn_current"), 0);
-    wait_until("a log that grows no more", || {
-        thread::sleep_ms(50);
-        let now = metric(&engine, "lsn_current");
-        last = (now, if now == last.0 { last.1 + 1 } else { 0 });
-        last.1 > 20
-    });
+    wait_for_still_log(&engine);
     let rows = |text: [u8; 100]| (0..MANY).map(|n| (n, text.to_vec())).collect();
     (disk, engine, rows(old), rows(new))
 }
