@@ -32,6 +32,11 @@ class Figures:
 
     tps: float
     p95: float
+    transactions: int
+    seconds: float
+    """From the start to the last answer."""
+    longest: float
+    """ms, as p95."""
     ignored_errors: int
     text: str
     failed: bool
@@ -60,6 +65,9 @@ def sysbench(server: Server, script: str, command: str, *options: str, timeout: 
         tps=_number(r"(?:transactions|events):\s+\d+\s+\(([\d.]+) per sec", text)
         or _number(r"events/s \(eps\):\s+([\d.]+)", text),
         p95=_number(r"95th percentile:\s+([\d.]+)", text),
+        transactions=int(_number(r"(?:transactions|events):\s+(\d+)\s+\(", text)),
+        seconds=_number(r"total time:\s+([\d.]+)s", text),
+        longest=_number(r"max:\s+([\d.]+)", text),
         ignored_errors=int(_number(r"ignored errors:\s+(\d+)", text)),
         text=text,
         failed=run.returncode != 0 or "FATAL" in text,

@@ -12,7 +12,7 @@ use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::{thread, time};
 use ferrite_types::format::CachePriority;
 use ferrite_types::{Error, IndexId, PageId, Result};
@@ -65,6 +65,7 @@ impl Pool {
     /// `Interrupted` when the pool is being closed, or patience has ended.
     pub(crate) fn take_frame(&self) -> Result<u32> {
         let mut failing_since_us = None;
+        let mut wait = Sliced::new(Reason::FreeFrame, Of::Nothing);
         loop {
             let leaves = self.leaves_to_others();
             if !leaves {
@@ -75,7 +76,7 @@ impl Pool {
             }
             self.stats.free_waits.inc();
             self.writer.wake();
-            waiting(Reason::FreeFrame, Of::Nothing, || match leaves {
+            wait.slice(|| match leaves {
                 // There are free ones, and they are not for this thread.
                 true => thread::sleep_ms(WAIT_MS),
                 false => self.wait_for_free(),

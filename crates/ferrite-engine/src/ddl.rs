@@ -22,9 +22,9 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::{thread, time, Arc};
-use ferrite_types::{Error, IndexId, Result, TableId};
+use ferrite_types::{Error, IndexId, Result};
 use std::collections::{HashMap, HashSet};
 
 /// Between two looks of a waiting statement, in ms.
@@ -251,6 +251,7 @@ impl Engine {
     /// `LockTimeout`, `Interrupted`.
     pub fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         let mut since_us = None;
+        let mut wait = None;
         let result = loop {
             let Some((table, indexes)) = self.dict.durable_indexes_of(name)? else {
                 break Ok(());
@@ -270,8 +271,11 @@ impl Engine {
             if self.callbacks.is_killed(caller.thd) || self.stop.load(Ordering::SeqCst) {
                 break Err(Error::Interrupted);
             }
-            self.sleep_for(table, holder);
+            let table = table.0;
+            wait.get_or_insert_with(|| Sliced::new(Reason::TableLock, Of::Table { table, holder }))
+                .slice(|| thread::sleep_ms(LOOK_MS));
         };
+        drop(wait);
         if let Some(begun_us) = since_us {
             let waited_us = time::now_us() - begun_us;
             self.callbacks.lock_wait_end(caller.thd, waited_us);
@@ -283,12 +287,6 @@ impl Engine {
     /// the caller may be about to read the table.
     fn wait_for_decided_commits(&self) {
         drop(self.deciding.write());
-    }
-
-    fn sleep_for(&self, table: TableId, holder: u64) {
-        let table = table.0;
-        let of = Of::Table { table, holder };
-        waiting(Reason::TableLock, of, || thread::sleep_ms(LOOK_MS));
     }
 
     /// Connection (0: of an earlier life) of a prepared transaction that has changed one of the

@@ -366,9 +366,10 @@ impl Log {
             list.push((at, f));
             self.notice_count.fetch_add(1, Ordering::SeqCst);
         }
-        // The flush may have passed by between the look and the push.
-        self.run_notices();
         self.request_flush(lsn);
+        // The flush may have passed by between the look and the push, led by somebody who looks at no notices; and
+        // then the flusher has nothing to do.
+        self.run_notices();
     }
 
     /// Calls the notices that are due.

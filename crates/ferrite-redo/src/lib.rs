@@ -23,6 +23,7 @@ mod guess;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod pace;
 mod read_ahead;
 mod reader;
 mod ring;

@@ -346,7 +346,11 @@ impl Log {
         // in the others the keeper tries again from time to time.
         if !(self.segs.tight() && self.flusher.running()) {
             self.stats.waits_admission.inc();
-            self.segs.maintain_now(self.writing_segment());
+            let end = self.ring.next() + reserve;
+            let make = || self.segs.make_ready(self.writing_segment(), end);
+            waiting(Reason::LogSegment, Of::Nothing, make);
+            // The keeper makes the spare ones.
+            self.keeper.set();
         }
         if self.ring.next() + reserve <= self.segs.ready_lsn() {
             return Ok(());

@@ -11,14 +11,15 @@
 //! after the directory is durable; `first` never passes the segment that holds the last
 //! byte before the oldest needed position (the epoch is read from there); `ready` falls only
 //! over segments above `handed`, which nobody was ever given to write to.
-//! Locking: `preparing` (held over file operations) before `open` (a map, held briefly); `clean`
-//! and `why_tight` are leaves.
+//! Locking: `preparing` (held over file operations) before `open` (a map, held briefly); `clean`,
+//! `why_tight` and `news` are leaves. Who needs a file waits for `preparing` or for news of it.
 
 use crate::format::{check, parse_segment_name, sector_of, segment_name, Geometry};
 use crate::format::{BLOCK, BLOCK_SECTORS, SECTOR};
+use crate::pace::Pace;
 use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::{kill_point, thread, time, Arc, Counter, Mutex};
+use ferrite_sync::{kill_point, Arc, Condvar, Counter, Mutex};
 use ferrite_types::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,9 +32,9 @@ pub(crate) const MIN_SPARE: u64 = 2;
 const MAX_SPARE: u64 = 8;
 /// Bytes of zeroes per write while a file is built.
 const ZERO_BYTES: usize = 256 << 10;
-/// Pause after each of them, as a multiple of what it took, while nobody waits: the disk
-/// belongs to the flusher and the pages.
-const PAUSE_FACTOR: u64 = 3;
+/// Somebody else is preparing files: how long to wait for news of it, in us, before it is asked whether
+/// there is still anybody.
+const NEWS_US: u64 = 10_000;
 
 pub(crate) type File = Arc<dyn StorageFile>;
 
@@ -56,8 +57,11 @@ pub(crate) struct Segments {
     clean: Mutex<BTreeSet<u64>>,
     /// What the last attempt to prepare a segment failed with.
     why_tight: Mutex<Option<Error>>,
-    /// Somebody stands still until a segment is there.
-    hurry: AtomicBool,
+    /// Somebody stands still until a segment is there, or nobody does.
+    pace: Pace,
+    /// Told whenever a segment becomes ready.
+    news: Mutex<()>,
+    grown: Condvar,
     /// Files built from nothing.
     pub(crate) created: Counter,
     /// Files renamed to a future segment.
@@ -123,7 +127,9 @@ impl Segments {
             scrubs: AtomicBool::new(false),
             clean: Mutex::new(BTreeSet::new()),
             why_tight: Mutex::new(None),
-            hurry: AtomicBool::new(false),
+            pace: Pace::default(),
+            news: Mutex::new(()),
+            grown: Condvar::new(),
             created: Counter::new(),
             recycled: Counter::new(),
             removed: Counter::new(),
@@ -314,17 +320,15 @@ impl Segments {
             if let Some(f) = self.hand(segment) {
                 return Ok(f);
             }
-            self.hurry.store(true, Ordering::Relaxed);
+            let _hurry = self.pace.hurry();
             let _guard = self.preparing.lock();
             if segment < self.first() {
                 let name = segment_name(segment);
                 return Err(Error::Bug(format!("redo log: {name} was given back")));
             }
             if self.ready() <= segment {
-                self.hurry.store(true, Ordering::Relaxed);
                 self.extend(segment)?;
             }
-            self.hurry.store(false, Ordering::Relaxed);
         }
     }
 
@@ -379,7 +383,7 @@ impl Segments {
                 Err(e) => result = Err(e),
             }
         }
-        while result.is_ok() && self.ready() <= current + MIN_SPARE {
+        while result.is_ok() && self.ready() <= current + MIN_SPARE && !self.pace.is_stopping() {
             result = self.extend(current);
         }
         *self.why_tight.lock() = result.clone().err();
@@ -388,9 +392,36 @@ impl Segments {
 
     /// The same without pauses; a failure shows as `tight`.
     pub(crate) fn maintain_now(&self, current: u64) {
-        self.hurry.store(true, Ordering::Relaxed);
+        let _hurry = self.pace.hurry();
         let _ = self.maintain(current);
-        self.hurry.store(false, Ordering::Relaxed);
+    }
+
+    /// Segments up to position `end`, and no more of them than that needs, made by this thread or by the one
+    /// that is at it; a failure shows as `tight`.
+    pub(crate) fn make_ready(&self, current: u64, end: u64) {
+        let _hurry = self.pace.hurry();
+        while self.ready_lsn() < end {
+            if let Some(_guard) = self.preparing.try_lock() {
+                let mut result = Ok(());
+                while result.is_ok() && self.ready_lsn() < end {
+                    result = self.extend(current);
+                }
+                *self.why_tight.lock() = result.err();
+                return;
+            }
+            let news = self.news.lock();
+            if self.ready_lsn() < end {
+                drop(self.grown.wait_timeout_us(news, NEWS_US));
+            }
+            if self.tight() {
+                return;
+            }
+        }
+    }
+
+    /// From now on (not), spare segments are made only for who waits for one: the log is being closed.
+    pub(crate) fn set_stopping(&self, on: bool) {
+        self.pace.set_stopping(on);
     }
 
     /// One more ready segment.
@@ -517,12 +548,9 @@ impl Segments {
         while at < length {
             let n = (length - at).min(zeroes.len() as u64);
             debug_assert!(n % BLOCK as u64 == 0, "{n} bytes past the cache");
-            let since = time::now_us();
-            file.write_at(&zeroes[..n as usize], at)?;
+            self.pace
+                .paced(|| file.write_at(&zeroes[..n as usize], at))?;
             at += n;
-            if !self.hurry.load(Ordering::Relaxed) {
-                thread::sleep_us((time::now_us() - since) * PAUSE_FACTOR);
-            }
         }
         Ok(())
     }
@@ -588,6 +616,9 @@ impl Segments {
         assert!(old.is_none(), "{segment} was ready before");
         self.ready.store(segment + 1, Ordering::SeqCst);
         debug_assert!(self.is_run(&open), "gaps below {segment}");
+        drop(open);
+        drop(self.news.lock());
+        self.grown.notify_all();
         Ok(())
     }
 }

@@ -58,11 +58,13 @@ impl Log {
         }
         self.flusher.stop.store(true, Ordering::SeqCst);
         self.flusher.event.set();
+        self.segs.set_stopping(true);
         self.keeper.set();
         for t in threads {
             // A thread that ended by panic has said so itself.
             let _ = t.join();
         }
+        self.segs.set_stopping(false);
         self.flusher.running.store(false, Ordering::SeqCst);
         if !self.dead.load(Ordering::SeqCst) {
             self.flush_to(Lsn(self.requested.load(Ordering::SeqCst)));

@@ -179,6 +179,41 @@ pub fn waiting<T>(reason: Reason, of: Of, wait: impl FnOnce() -> T) -> T {
     result
 }
 
+/// A wait in slices, between which the thread looks whether it is over. It is booked as one, when this is dropped: from
+/// the first slice on, whatever was done between them. Without a slice nothing is booked, and no clock is asked.
+pub struct Sliced {
+    reason: Reason,
+    of: Of,
+    begun_us: Option<u64>,
+}
+
+impl Sliced {
+    /// Not begun yet.
+    pub fn new(reason: Reason, of: Of) -> Sliced {
+        Sliced {
+            reason,
+            of,
+            begun_us: None,
+        }
+    }
+
+    /// A slice of it.
+    pub fn slice<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        crate::may_wait(self.reason.name());
+        self.begun_us.get_or_insert_with(time::now_us);
+        observed::wait(self.reason as u32, wait)
+    }
+}
+
+impl Drop for Sliced {
+    fn drop(&mut self) {
+        if let Some(begun_us) = self.begun_us {
+            let took_us = time::now_us().saturating_sub(begun_us);
+            booked(self.reason, self.of, took_us);
+        }
+    }
+}
+
 /// Books a wait that took so many microseconds and has just ended in this thread.
 #[inline]
 pub fn booked(reason: Reason, of: Of, us: u64) {
@@ -291,6 +326,16 @@ mod tests {
                 ..Who::default()
             })
         };
+        let page = Of::Page(4);
+        drop(Sliced::new(Reason::LogSegment, page));
+        let mut sliced = Sliced::new(Reason::LogSegment, page);
+        for _ in 0..8 {
+            sliced.slice(|| std::thread::sleep(std::time::Duration::from_micros(LONG_US / 4)));
+        }
+        drop(sliced);
+        assert_eq!(times(Reason::LogSegment).count(), before + 4);
+        let told: Vec<LongWait> = long_waits().into_iter().filter(|w| w.of == page).collect();
+        assert!(told.len() == 1 && told[0].us >= 2 * LONG_US, "{told:?}");
         booked_for(Reason::LogSegment, LONG_US - 1, other);
         booked_for(Reason::LogSegment, LONG_US, other);
         booked_in(Reason::LogSegment, Of::Nothing, LONG_US, 88);

@@ -14,7 +14,7 @@ use crate::{node, op};
 use ferrite_buffer::{InnerRef, Keep, Node, Pool};
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::epoch::EpochGuard;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{waiting, Of, Reason, Sliced};
 use ferrite_sync::{thread, Arc, Mutex, MutexGuard};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, PageId, Result};
@@ -56,8 +56,19 @@ pub(crate) enum Obstacle {
 }
 
 /// How often one call has had to start again.
-#[derive(Default)]
-pub(crate) struct Tries(u32);
+pub(crate) struct Tries {
+    count: u32,
+    wait: Sliced,
+}
+
+impl Default for Tries {
+    fn default() -> Tries {
+        Tries {
+            count: 0,
+            wait: Sliced::new(Reason::TreeStructure, Of::Nothing),
+        }
+    }
+}
 
 /// Where a page lies as seen from a goal.
 enum Side {
@@ -261,11 +272,11 @@ impl Tree {
     /// `TableChanged` when the tree is closed; `Corrupt` after far too many tries.
     pub(crate) fn restart(&self, tries: &mut Tries) -> Result<()> {
         self.check_open()?;
-        tries.0 += 1;
-        if tries.0 <= YIELDS {
+        tries.count += 1;
+        if tries.count <= YIELDS {
             thread::yield_now();
-        } else if tries.0 <= YIELDS + PAUSES {
-            thread::sleep_ms(1);
+        } else if tries.count <= YIELDS + PAUSES {
+            tries.wait.slice(|| thread::sleep_ms(1));
         } else {
             let text = format!("index {}: no way from its root to a leaf", self.index);
             return Err(Error::Corrupt(text));

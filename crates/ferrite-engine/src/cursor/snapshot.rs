@@ -8,6 +8,7 @@ use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use crate::transaction::visible::View;
 use ferrite_buffer::misses_here;
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_tree::record::{self, Record};
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, PageId, Result, TxnId};
@@ -22,6 +23,7 @@ impl Cursor {
         let engine: &Engine = &session.engine;
         let table = self.table.clone();
         let tree = table.tree(self.number);
+        let mut wait = Sliced::new(Reason::Rollback, Of::Nothing);
         loop {
             let misses = misses_here();
             let (leaf, slot) = self.place(tree)?;
@@ -60,7 +62,7 @@ impl Cursor {
                 }
                 Stop::Unsettled if self.items.is_empty() => {
                     drop(leaf);
-                    session.wait_for_rollback()?;
+                    session.wait_for_rollback(&mut wait)?;
                 }
                 Stop::Unsettled => {
                     self.stop_at_last_item();
@@ -272,13 +274,14 @@ impl Cursor {
             return Ok(());
         }
         let mut misses;
+        let mut wait = Sliced::new(Reason::Rollback, Of::Nothing);
         let leaf = loop {
             misses = misses_here();
             let leaf = table.tree(0).leaf(pk)?;
             match leaf.find(pk) {
                 Ok(slot) if engine.is_unsettled(&leaf.record(slot), view) => {
                     drop(leaf);
-                    session.wait_for_rollback()?;
+                    session.wait_for_rollback(&mut wait)?;
                 }
                 _ => break leaf,
             }

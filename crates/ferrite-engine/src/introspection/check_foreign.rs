@@ -15,6 +15,7 @@ use crate::cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 use crate::rows::overflow;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 
@@ -53,9 +54,11 @@ impl Session {
             "not by a snapshot"
         );
         // No wait for them while a parent is entered.
+        let mut wait = Sliced::new(Reason::Rollback, Of::Nothing);
         while self.engine.unsettled.count() > 0 {
-            self.wait_for_rollback()?;
+            self.wait_for_rollback(&mut wait)?;
         }
+        drop(wait);
         let rows = table.estimate().rows;
         let all = rows * links.outgoing.len() as u64;
         for (number, link) in links.outgoing.iter().enumerate() {

@@ -22,7 +22,7 @@ use crate::state::unsettled::Claim;
 use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::Sliced;
 use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_types::{Error, Result, TxnId, UndoPosition};
 
@@ -226,12 +226,12 @@ impl Session {
     ///
     /// # Errors
     /// `Interrupted` by KILL; the reason why that was given up.
-    pub(crate) fn wait_for_rollback(&self) -> Result<()> {
+    pub(crate) fn wait_for_rollback(&self, wait: &mut Sliced) -> Result<()> {
         self.engine.unsettled.waits.inc();
         if let Some(reason) = self.engine.unsettled.stuck() {
             return Err(reason);
         }
-        waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+        wait.slice(|| thread::sleep_ms(LOOK_MS));
         if self.engine.callbacks.is_killed(self.thd) {
             return Err(Error::Interrupted);
         }

@@ -9,5 +9,6 @@ mod lost;
 mod misread;
 mod round_trip;
 mod sim;
+mod slow_file;
 mod stops;
 mod written;
