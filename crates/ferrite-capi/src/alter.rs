@@ -59,8 +59,9 @@ pub unsafe extern "C" fn fe_index_build_add(
 ) -> fe_code {
     // SAFETY: a valid handle and slices by the header's rules.
     unsafe {
-        match Entries::new(entries, count) {
-            Ok(entries) => code(build_of(build).add(pk.bytes(), entries.as_slice())),
+        let mut room = Entries::room();
+        match room.take(entries, count) {
+            Ok(entries) => code(build_of(build).add(pk.bytes(), entries)),
             Err(e) => fail(&e),
         }
     }

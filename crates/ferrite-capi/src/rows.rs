@@ -6,51 +6,51 @@ use crate::session::{fe_session, session_of};
 use crate::table::{fe_table, table_of};
 use ferrite_engine::{DupInfo, Entry, OverflowRef, RowChange};
 use ferrite_types::{Error, Result};
+use std::mem::MaybeUninit;
 
 /// As many indexes as the server allows a table.
 const MAX_ENTRIES: usize = 64;
 
-/// The caller's entries as the engine wants them, without an allocation.
-pub(crate) struct Entries<'a> {
-    list: [Entry<'a>; MAX_ENTRIES],
-    count: usize,
-}
+/// Room for the caller's entries as the engine wants them. It is not filled before it is used: three kilobytes for
+/// each row would be more than the row.
+pub(crate) struct Entries<'a>([MaybeUninit<Entry<'a>>; MAX_ENTRIES]);
 
 impl<'a> Entries<'a> {
+    /// Without entries.
+    #[inline]
+    pub(crate) fn room() -> Entries<'a> {
+        Entries([const { MaybeUninit::uninit() }; MAX_ENTRIES])
+    }
+
     /// # Safety
     /// The header's rule: `count` valid entries whose slices live during the call.
     ///
     /// # Errors
     /// `Bug` beyond [`MAX_ENTRIES`]: an entry left out would be an index that lacks a row.
-    pub(crate) unsafe fn new(entries: *const fe_entry, count: u32) -> Result<Entries<'a>> {
+    #[inline]
+    pub(crate) unsafe fn take(
+        &mut self,
+        entries: *const fe_entry,
+        count: u32,
+    ) -> Result<&[Entry<'a>]> {
         let count = count as usize;
         if count > MAX_ENTRIES {
             return Err(Error::Bug(format!("{count} index entries of a row")));
         }
-        let empty = Entry {
-            index_no: 0,
-            check_unique: false,
-            key: &[],
-            payload: &[],
-        };
-        let mut list = [empty; MAX_ENTRIES];
-        for (i, place) in list.iter_mut().enumerate().take(count) {
+        for (i, place) in self.0.iter_mut().enumerate().take(count) {
             // SAFETY: by the caller's promise.
             unsafe {
                 let e = &*entries.add(i);
-                *place = Entry {
+                place.write(Entry {
                     index_no: e.index_no as usize,
                     check_unique: e.check_unique != 0,
                     key: e.key.bytes(),
                     payload: e.payload.bytes(),
-                };
+                });
             }
         }
-        Ok(Entries { list, count })
-    }
-
-    pub(crate) fn as_slice(&self) -> &[Entry<'a>] {
-        &self.list[..self.count]
+        // SAFETY: the first `count` places have just been written, and `MaybeUninit` has its content's layout.
+        Ok(unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), count) })
     }
 }
 
@@ -86,21 +86,15 @@ pub unsafe extern "C" fn fe_row_insert(
     unsafe {
         let session = session_of(session);
         let table = &table_of(table).table;
-        let entries = match Entries::new(entries, entry_count) {
+        let mut room = Entries::room();
+        let entries = match room.take(entries, entry_count) {
             Ok(entries) => entries,
             Err(e) => return fail(&e),
         };
         let key = (!pk.ptr.is_null()).then(|| pk.bytes());
         let replace = flags & FE_INSERT_REPLACE_HINT != 0;
         let mut dup = DupInfo::default();
-        let result = session.insert_row(
-            table,
-            key,
-            payload.bytes(),
-            entries.as_slice(),
-            replace,
-            &mut dup,
-        );
+        let result = session.insert_row(table, key, payload.bytes(), entries, replace, &mut dup);
         if let Ok(Some(id)) = &result {
             if !row_id_out.is_null() {
                 std::ptr::copy_nonoverlapping(id.as_ptr(), row_id_out, 8);
@@ -130,8 +124,9 @@ pub unsafe extern "C" fn fe_row_update(
     unsafe {
         let session = session_of(session);
         let table = &table_of(table).table;
-        let removed = Entries::new(removed, removed_count);
-        let (removed, added) = match (removed, Entries::new(added, added_count)) {
+        let (mut old, mut new) = (Entries::room(), Entries::room());
+        let removed = old.take(removed, removed_count);
+        let (removed, added) = match (removed, new.take(added, added_count)) {
             (Ok(removed), Ok(added)) => (removed, added),
             (Err(e), _) | (_, Err(e)) => return fail(&e),
         };
@@ -142,8 +137,8 @@ pub unsafe extern "C" fn fe_row_update(
                 old_pk: old_pk.bytes(),
                 new_pk: new_pk.bytes(),
                 payload: payload.bytes(),
-                removed: removed.as_slice(),
-                added: added.as_slice(),
+                removed,
+                added,
             },
             &mut dup,
         );
@@ -165,11 +160,12 @@ pub unsafe extern "C" fn fe_row_delete(
     unsafe {
         let session = session_of(session);
         let table = &table_of(table).table;
-        let entries = match Entries::new(entries, entry_count) {
+        let mut room = Entries::room();
+        let entries = match room.take(entries, entry_count) {
             Ok(entries) => entries,
             Err(e) => return fail(&e),
         };
-        code(session.delete_row(table, pk.bytes(), entries.as_slice()))
+        code(session.delete_row(table, pk.bytes(), entries))
     }
 }
 

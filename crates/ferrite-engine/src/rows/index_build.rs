@@ -24,7 +24,7 @@ use crate::catalog::spec::IndexSpec;
 use crate::rows::entry::check_size;
 use crate::rows::load::{put, Put, ENTRIES_PER_PAUSE};
 use crate::rows::sort::{Sorted, Sorter};
-use crate::rows::write::{entry_value, full_key, DupInfo, Entry, ENTRY_PREFIX_BYTES};
+use crate::rows::write::{append_entry_value, full_key, DupInfo, Entry, ENTRY_PREFIX_BYTES};
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_sync::{kill_point, Arc};
@@ -83,7 +83,7 @@ impl IndexBuild {
             full_key(entry.key, pk, &mut self.key);
             self.value.clear();
             self.value.push(u8::from(entry.check_unique));
-            self.value.extend_from_slice(&entry_value(entry));
+            append_entry_value(entry, &mut self.value);
             let part = self.parts.get_mut(entry.index_no);
             let sorter = part.and_then(|part| part.sorter.as_mut());
             let sorter = sorter.ok_or_else(|| Error::Bug("a row for no index".into()))?;

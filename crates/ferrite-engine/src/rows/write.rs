@@ -58,9 +58,14 @@ const _: () = assert!(node::MAX_KEY_BYTES < 1 << (8 * ENTRY_PREFIX_BYTES));
 
 pub(crate) fn entry_value(entry: &Entry<'_>) -> Vec<u8> {
     let mut value = Vec::with_capacity(ENTRY_PREFIX_BYTES + entry.payload.len());
-    value.extend_from_slice(&(entry.key.len() as u16).to_le_bytes());
-    value.extend_from_slice(entry.payload);
+    append_entry_value(entry, &mut value);
     value
+}
+
+/// The same, behind what is in `out`.
+pub(crate) fn append_entry_value(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(entry.key.len() as u16).to_le_bytes());
+    out.extend_from_slice(entry.payload);
 }
 
 /// How a row is replaced. Entries whose key or payload changes are named; the same key among
