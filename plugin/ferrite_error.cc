@@ -174,6 +174,13 @@ int ferrite_to_ha_error(fe_code code, THD *thd) {
 
 int ferrite_table_error(fe_code code, THD *thd) {
   if (code == FE_NOT_FOUND) return HA_ERR_NO_SUCH_TABLE;
+  if (code == FE_UNSUPPORTED) {
+    /* Of CREATE TABLE the server would give a number alone. */
+    keep_text();
+    if (thd && thd == current_thd)
+      my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Storage engine FERRITE: %s", MYF(0), last_text);
+    return HA_ERR_UNSUPPORTED;
+  }
   if (code != FE_ROW_TOO_BIG) return ferrite_to_ha_error(code, thd);
   /* The row is the table's in the dictionary. */
   if (!thd || thd != current_thd) return HA_ERR_UNSUPPORTED;

@@ -37,8 +37,10 @@ use std::collections::BTreeMap;
 pub const DICTIONARY: IndexId = IndexId(1);
 /// First index id handed out to tables.
 const FIRST_INDEX: u32 = 16;
+/// No index has this id or a higher one.
+pub(crate) const INDEX_IDS_END: u32 = u32::MAX;
 const _: () = assert!(
-    DICTIONARY.0 < FIRST_INDEX,
+    DICTIONARY.0 < FIRST_INDEX && FIRST_INDEX < INDEX_IDS_END,
     "the dictionary is no table's index"
 );
 /// Counters of a table that a checkpoint carries over.
@@ -51,7 +53,8 @@ pub struct Carried {
 }
 
 /// Ids not used yet. They only ever rise, over crashes, too: what the log, an undo list or a
-/// statistic still says of a table that is gone must never mean another one.
+/// statistic still says of a table that is gone must never mean another one. That is true of temporary tables,
+/// too: a prepared transaction that has changed one outlives it, and any number of restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NextIds {
     /// Of tables.
@@ -92,15 +95,21 @@ struct State {
 }
 
 impl State {
-    fn new_index_id(&mut self) -> IndexId {
+    /// # Errors
+    /// `Unsupported`: all of them have been given out.
+    fn new_index_id(&mut self) -> Result<IndexId> {
         let id = IndexId(self.next.index);
-        assert!(
-            id.0 >= FIRST_INDEX && id.0 < u32::MAX,
-            "index ids are used up"
-        );
+        assert!(id.0 >= FIRST_INDEX, "index {id} is no table's");
+        if id.0 >= INDEX_IDS_END {
+            return Err(Error::Unsupported(
+                "another index: all 2^32 index ids of this database are used up. What there is can be used as \
+                 before. Dump the tables and load them into a new database"
+                    .into(),
+            ));
+        }
         assert!(!self.by_index.contains_key(&id), "index {id} is in use");
         self.next.index += 1;
-        id
+        Ok(id)
     }
 
     /// Names, definitions and indexes agree, and no id in use will be given out.
@@ -465,6 +474,11 @@ impl Dictionary {
         self.state.lock().next
     }
 
+    /// The same for who must not wait for a change of the dictionary; None while there is one.
+    pub(crate) fn next_ids_now(&self) -> Option<NextIds> {
+        self.state.try_lock().map(|state| state.next)
+    }
+
     /// Counters of all tables, for a checkpoint.
     pub fn carry(&self) -> BTreeMap<TableId, Carried> {
         let state = self.state.lock();
@@ -540,10 +554,14 @@ mod tests {
     use crate::catalog::dictionary::foreign_change::References;
     use crate::catalog::spec::{IndexSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES};
     use crate::offline::{MapFrom, Offline};
-    use crate::testing::open;
+    use crate::rows::write::DupInfo;
+    use crate::testing::{config, create, open, Heard};
+    use crate::transaction::session::Session;
+    use crate::Engine;
     use ferrite_io::sim::SimStorage;
     use ferrite_io::Storage;
     use ferrite_sync::random::Rng;
+    use ferrite_sync::thread;
     use std::panic::{catch_unwind, AssertUnwindSafe};
 
     /// The table's definition with its rest, and how many records the table has.
@@ -661,6 +679,57 @@ mod tests {
                 "parts of the old one are gone"
             );
         }
+        engine.close().unwrap();
+    }
+
+    /// The last index id is given out: whatever needs another one is refused, what there is goes on, and a restart
+    /// changes nothing. The server is told before.
+    #[test]
+    fn without_index_ids_tables_go_on() {
+        let disk = SimStorage::new(62);
+        let heard = Arc::new(Heard::default());
+        let mut engine = Engine::open(config(), Arc::new(disk.boot()), heard.clone()).unwrap();
+        create(&engine);
+        engine.dict.state.lock().next.index = INDEX_IDS_END - 3;
+        let told = |start: &str| heard.0.lock().iter().any(|text| text.starts_with(start));
+        while !told("3 of 2^32 index ids are left") {
+            thread::sleep_ms(10);
+        }
+        let with_three = |name: &str| {
+            let index = |name: &str| IndexSpec::new(name, true, 1);
+            TableSpec::new(name, vec![index("PRIMARY"), index("a"), index("b")])
+        };
+        engine.dict.create_table(with_three("d/u"), 1).unwrap();
+        for restarted in [false, true] {
+            if restarted {
+                engine.close().unwrap();
+                drop(engine);
+                engine = open(&disk);
+            }
+            let dict = &engine.dict;
+            let id_of_t = dict.state.lock().names["d/t"];
+            let refused = [
+                dict.create_table(with_three("d/v"), 1).err(),
+                dict.truncate_table("d/u", 1, References::Any).err(),
+                dict.make_tree_for(id_of_t, IndexSpec::new("c", false, 1))
+                    .err(),
+            ];
+            for error in refused {
+                let text = error.map_or("nothing".into(), |e| e.to_string());
+                assert!(
+                    text.contains("index ids of this database are used up"),
+                    "{text}"
+                );
+            }
+            assert!(dict.exists("d/u") && !dict.exists("d/v"));
+            let t = dict.open_table("d/t").unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            let (key, dup) = ([u8::from(restarted)], &mut DupInfo::default());
+            s.insert_row(&t, Some(&key), b"row", &[], false, dup)
+                .unwrap();
+            s.commit(false).unwrap();
+        }
+        engine.dict.drop_table("d/u", References::Any).unwrap();
         engine.close().unwrap();
     }
 }

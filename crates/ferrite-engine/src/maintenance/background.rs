@@ -12,6 +12,7 @@
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::maintenance::cleaner::Cleaner;
+use crate::maintenance::index_ids::IndexIds;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::throttle::Marks;
@@ -223,6 +224,7 @@ impl Engine {
         let mut last_us = time::now_us();
         let mut looked = Looked::default();
         let mut trouble = Trouble::default();
+        let mut told_of_ids = IndexIds::default();
         let mut full_since_us = None;
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
@@ -242,6 +244,7 @@ impl Engine {
             self.drop_snapshots_for_pages(&mut full_since_us);
             self.move_attention();
             self.tell_of_resize();
+            self.tell_of_index_ids(&mut told_of_ids);
             // However often it is woken, the walks over all frames leave the memory to others.
             let took_us = time::now_us() - since_us;
             thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));

@@ -24,7 +24,8 @@ impl Dictionary {
     /// Makes a table from `spec` (ids and roots are filled in here). Durable on return.
     ///
     /// # Errors
-    /// `Exists`; `RowTooBig` for a definition that is too long; nothing remains of it.
+    /// `Exists`; `RowTooBig` for a definition that is too long; `Unsupported` when the index ids are used up;
+    /// nothing remains of it.
     pub fn create_table(&self, spec: TableSpec, auto_increment: u64) -> Result<Arc<Table>> {
         self.create_with_foreign(spec, auto_increment, NewForeign::default())
     }
@@ -105,12 +106,13 @@ impl Dictionary {
     /// New ids and empty trees for all indexes of a definition; none on failure.
     fn make_trees(&self, state: &mut State, spec: &mut TableSpec) -> Result<()> {
         for at in 0..spec.indexes.len() {
-            let id = state.new_index_id();
-            match Tree::create(&self.pool, id, NO_UNDO) {
-                Ok(root) => {
-                    assert!(root != PageId::NONE, "index {id} has no root");
-                    (spec.indexes[at].id, spec.indexes[at].root) = (id, root);
-                }
+            let made = state.new_index_id().and_then(|id| {
+                let root = Tree::create(&self.pool, id, NO_UNDO)?;
+                assert!(root != PageId::NONE, "index {id} has no root");
+                Ok((id, root))
+            });
+            match made {
+                Ok(made) => (spec.indexes[at].id, spec.indexes[at].root) = made,
                 Err(e) => {
                     spec.indexes.truncate(at);
                     self.drop_trees(spec);
@@ -319,7 +321,7 @@ impl Dictionary {
     /// Empties a table: new trees, then the record that names them, then the old trees go.
     ///
     /// # Errors
-    /// `NotFound`; `Referenced`; nothing changed.
+    /// `NotFound`; `Referenced`; `Unsupported` when the index ids are used up; nothing changed.
     pub(crate) fn truncate_table(
         &self,
         name: &str,

@@ -36,12 +36,12 @@ impl Dictionary {
     /// Gives an index an id and an empty tree, packed as those of `table`, that no table has yet.
     ///
     /// # Errors
-    /// `NotFound`, as `Tree::create`; nothing remains.
+    /// `NotFound`, `Unsupported` without ids, as `Tree::create`; nothing remains.
     pub(crate) fn make_tree_for(&self, table: TableId, mut spec: IndexSpec) -> Result<IndexSpec> {
         let mut state = self.state.lock();
         let of = state.specs.get(&table).ok_or(Error::NotFound)?;
         let (packing, priority) = (of.packing, cache_priority(&of.definition));
-        spec.id = state.new_index_id();
+        spec.id = state.new_index_id()?;
         spec.root = Tree::create(&self.pool, spec.id, NO_UNDO)?;
         assert!(spec.root != PageId::NONE, "index {} has no root", spec.id);
         self.pool.set_packing(spec.id, packing);
