@@ -9,7 +9,7 @@ use crate::guard::{ExclusiveGuard, NewFrame};
 use crate::page_prefix;
 use crate::pool::{kind_of, Pool};
 use ferrite_redo::Appended;
-use ferrite_store::{Location, Word};
+use ferrite_store::{GatheredRuns, Location, Word};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, thread};
 use ferrite_types::format::record_kind;
@@ -279,27 +279,25 @@ impl Pool {
     /// The map lock is held for a batch of pages at a time: an index may have millions. What a
     /// crash or a map dump meets in between is an index without a table that has lost some
     /// pages, which the next start drops; until INDEX_DROP is durable no place of theirs is used
-    /// again.
+    /// again. Nor is anything kept in memory for each page: places are joined to runs.
     ///
     /// Returns pages dropped.
     pub fn drop_index(&self, index: IndexId) -> usize {
-        let pages = self.store.pages_of(index);
-        let mut homes = Vec::new();
-        for (n, batch) in pages.chunks(DROP_BATCH).enumerate() {
-            if n > 0 && n % DROP_BATCHES == 0 {
+        let mut homes = GatheredRuns::default();
+        let mut of_batch = Vec::with_capacity(2 * DROP_BATCH);
+        let (mut dropped, mut batches) = (0, 0);
+        self.store.each_page_of(index, DROP_BATCH, &mut |batch| {
+            if batches > 0 && batches % DROP_BATCHES == 0 {
                 // A mutex given back for a moment only would not reach those who sleep for it.
                 thread::sleep_us(DROP_PAUSE_US);
             }
-            // Nobody uses the index, so no thread holds one of its latches while it waits for the
-            // map lock, and taking them below that lock cannot hang; the writer only takes shared
-            // ones and never under the map lock.
-            let _map = self.map_lock.lock();
-            for page in batch {
-                homes.extend(self.drop_one(*page));
-                // After the word: a dump of the map reads deltas first.
-                homes.push(self.store.swap_delta(*page, Location::NONE));
-            }
-        }
+            self.drop_batch(batch, &mut of_batch);
+            // Behind the map lock: now and then all of them are joined.
+            of_batch.drain(..).for_each(|at| homes.add(at));
+            batches += 1;
+            dropped += batch.len();
+        });
+        let homes = homes.finish();
         self.packings.forget(index);
         self.priorities.forget(index);
         kill_point!("buffer.index_dropped");
@@ -310,12 +308,24 @@ impl Pool {
         };
         // Only now: an extent that gets another owner does so later in the log.
         self.store.release_index(index);
-        for batch in homes.chunks(DROP_BATCH) {
-            // In the order of the log, as of others' pages.
-            let end = self.log.current_lsn().max(at.end);
-            batch.iter().for_each(|home| self.store.retire(*home, end));
+        // In the order of the log, as others' pages.
+        let end = self.log.current_lsn().max(at.end);
+        self.store.retire_runs(homes, end);
+        dropped
+    }
+
+    /// These pages are no more; where they and their deltas live on disk.
+    fn drop_batch(&self, batch: &[PageId], homes: &mut Vec<Location>) {
+        debug_assert!(batch.len() <= DROP_BATCH, "{} at once", batch.len());
+        // Nobody uses the index, so no thread holds one of its latches while it waits for the
+        // map lock, and taking them below that lock cannot hang; the writer only takes shared
+        // ones and never under the map lock.
+        let _map = self.map_lock.lock();
+        for page in batch {
+            homes.extend(self.drop_one(*page));
+            // After the word: a dump of the map reads deltas first.
+            homes.push(self.store.swap_delta(*page, Location::NONE));
         }
-        pages.len()
     }
 
     /// The page is no more; where it lives on disk. None: there was none.

@@ -27,6 +27,9 @@ const LAST_EXTENT: u32 = u32::MAX / EXTENT_PAGES;
 /// Extents that changes of rows leave to rollback, purge and the dictionary, which must not fail.
 const RESERVED_EXTENTS: u32 = 4096;
 
+/// Extents that go back to the pool under one hold of its lock: an index may have a million.
+const RELEASE_BATCH: usize = 1024;
+
 /// What an index has.
 #[derive(Default)]
 struct Owned {
@@ -196,16 +199,40 @@ impl Extents {
     }
 
     pub(crate) fn pages(&self, dir: &Directory, index: IndexId) -> Vec<PageId> {
+        let mut all = Vec::new();
+        self.each_page(dir, index, EXTENT_PAGES as usize, &mut |pages| {
+            all.extend_from_slice(pages);
+        });
+        debug_assert!(all.is_sorted(), "{index}: out of order");
+        all
+    }
+
+    /// Calls `each` with the index's pages, ascending, at most `most` at a time. No lock is held then.
+    pub(crate) fn each_page(
+        &self,
+        dir: &Directory,
+        index: IndexId,
+        most: usize,
+        each: &mut dyn FnMut(&[PageId]),
+    ) {
+        assert!(
+            most >= EXTENT_PAGES as usize,
+            "{most} are less than an extent"
+        );
         let mut extents = match self.shard(index).lock().get(&index) {
             Some(owned) => owned.extents.clone(),
-            None => return Vec::new(),
+            None => return,
         };
         extents.sort_unstable();
-        extents
-            .into_iter()
-            .flat_map(pages_of_extent)
-            .filter(|&p| !dir.get(p).is_free())
-            .collect()
+        let mut pages = Vec::new();
+        for extents in extents.chunks(most / EXTENT_PAGES as usize) {
+            let ids = extents.iter().copied().flat_map(pages_of_extent);
+            pages.extend(ids.filter(|&page| !dir.get(page).is_free()));
+            if !pages.is_empty() {
+                each(&pages);
+                pages.clear();
+            }
+        }
     }
 
     /// Gives all extents of the index back to the pool.
@@ -228,11 +255,13 @@ impl Extents {
             }
             dir.set_extent_owner(extent, IndexId(0));
         }
-        let mut pool = self.pool.lock();
-        for extent in owned.extents {
-            assert!(extent < pool.next, "extent {extent} was never taken");
-            let new = pool.free.insert(extent);
-            assert!(new, "extent {extent} is given back twice");
+        for part in owned.extents.chunks(RELEASE_BATCH) {
+            let mut pool = self.pool.lock();
+            for &extent in part {
+                assert!(extent < pool.next, "extent {extent} was never taken");
+                let new = pool.free.insert(extent);
+                assert!(new, "extent {extent} is given back twice");
+            }
         }
     }
 

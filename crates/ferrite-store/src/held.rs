@@ -16,6 +16,8 @@ use crate::word::{Location, GRANULE_BYTES};
 
 /// Most granules of a run, so that its length is a u32.
 const MOST_RUN: u64 = 1 << 30;
+/// Runs are joined once there are so many.
+const LEAST_JOINED: usize = 4096;
 
 /// Granules of many blobs: runs, ascending, with gaps between them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -23,33 +25,82 @@ pub struct GranuleRuns {
     runs: Vec<(u64, u32)>,
 }
 
-impl GranuleRuns {
-    /// Of blobs at these places, in any order.
-    pub fn of(places: impl Iterator<Item = Location>) -> GranuleRuns {
-        let mut all: Vec<(u64, u32)> = places.map(|at| (at.granule(), at.granules())).collect();
-        all.sort_unstable();
-        let mut runs: Vec<(u64, u32)> = Vec::new();
-        for (granule, n) in all {
-            match runs.last_mut() {
-                Some((start, len))
-                    if *start + u64::from(*len) == granule && u64::from(*len) < MOST_RUN =>
-                {
+/// Runs that are being gathered: the places of blobs come one by one, in any order. Those side by side are joined on
+/// the way: of blobs that were written in long runs next to nothing is in memory, of others twice the runs at most
+/// that those have made which have come.
+#[derive(Default)]
+pub struct GatheredRuns {
+    /// The first `joined` are ascending and joined.
+    runs: Vec<(u64, u32)>,
+    joined: usize,
+}
+
+impl GatheredRuns {
+    /// One more blob; nothing for [`Location::NONE`].
+    pub fn add(&mut self, at: Location) {
+        if at.is_none() {
+            return;
+        }
+        if self.runs.len() >= LEAST_JOINED.max(2 * self.joined) {
+            self.join();
+        }
+        self.runs.push((at.granule(), at.granules()));
+    }
+
+    /// Of all of them.
+    pub fn finish(mut self) -> GranuleRuns {
+        self.join();
+        self.runs.shrink_to_fit();
+        GranuleRuns { runs: self.runs }
+    }
+
+    fn join(&mut self) {
+        let before = self.runs.len();
+        self.runs.sort_unstable();
+        let mut joined: usize = 0;
+        for at in 0..before {
+            let (granule, n) = self.runs[at];
+            let last = joined.checked_sub(1).map(|last| &mut self.runs[last]);
+            let end = last
+                .as_ref()
+                .map_or(0, |(start, len)| start + u64::from(*len));
+            assert!(granule >= end, "two blobs at granule {granule}");
+            match last {
+                Some((_, len)) if granule == end && u64::from(*len) + u64::from(n) <= MOST_RUN => {
                     *len += n;
                 }
-                last => {
-                    let end = last.map_or(0, |(start, len)| *start + u64::from(*len));
-                    assert!(granule >= end, "two blobs at granule {granule}");
-                    runs.push((granule, n));
+                _ => {
+                    self.runs[joined] = (granule, n);
+                    joined += 1;
                 }
             }
         }
-        GranuleRuns { runs }
+        assert!(joined <= before, "{joined} runs of {before}");
+        self.runs.truncate(joined);
+        self.joined = joined;
+    }
+}
+
+impl GranuleRuns {
+    /// Of blobs at these places, in any order.
+    pub fn of(places: impl Iterator<Item = Location>) -> GranuleRuns {
+        let mut gathered = GatheredRuns::default();
+        places.for_each(|at| gathered.add(at));
+        gathered.finish()
     }
 
     /// Bytes of the blobs.
     pub fn bytes(&self) -> u64 {
-        let granules: u64 = self.runs.iter().map(|(_, n)| u64::from(*n)).sum();
-        granules * GRANULE_BYTES as u64
+        self.granules() * GRANULE_BYTES as u64
+    }
+
+    pub(crate) fn granules(&self) -> u64 {
+        self.runs.iter().map(|(_, n)| u64::from(*n)).sum()
+    }
+
+    /// First granules and lengths, ascending.
+    pub(crate) fn into_runs(self) -> std::vec::IntoIter<(u64, u32)> {
+        self.runs.into_iter()
     }
 
     /// One past the last granule.
@@ -219,6 +270,27 @@ impl Held {
         found > 0
     }
 
+    /// How many of these granules, from the first one on, are held like the first one: all or none.
+    pub(crate) fn alike(&self, granule: u64, n: u32) -> u32 {
+        if self.held.is_empty() {
+            return n;
+        }
+        let held = |word: usize| self.held.get(word).copied().unwrap_or(0);
+        let first = held((granule / 64) as usize) >> (granule % 64) & 1;
+        let flip = if first == 1 { u64::MAX } else { 0 };
+        let mut found = 0;
+        for (word, mask) in words_of_run(granule, n) {
+            let others = (held(word) ^ flip) & mask;
+            if others != 0 {
+                found += others.trailing_zeros() - mask.trailing_zeros();
+                break;
+            }
+            found += mask.count_ones();
+        }
+        assert!(found > 0 && found <= n, "{found} of {n} at {granule}");
+        found
+    }
+
     /// What is kept: runs, ascending.
     pub(crate) fn kept_runs(&self) -> Vec<(u64, u32)> {
         let runs = |(at, word): (usize, &u64)| {
@@ -235,6 +307,61 @@ mod tests {
 
     fn runs(of: &[(u64, u32)]) -> GranuleRuns {
         GranuleRuns::of(of.iter().map(|(at, n)| Location::new(*at, *n, Codec::None)))
+    }
+
+    /// However they come, and however many are joined on the way.
+    #[test]
+    fn runs_are_gathered_in_any_order() {
+        let mut order: Vec<u64> = (0..5 * LEAST_JOINED as u64).collect();
+        order.retain(|n| n % 1000 != 7);
+        let mut all = vec![(0, 7 * 8)];
+        for n in 0..20 {
+            all.push((n * 8000 + 64, 999 * 8));
+        }
+        all.push((20_000 * 8 + 64, (5 * LEAST_JOINED as u32 - 20_008) * 8));
+        for shuffled in [false, true] {
+            if shuffled {
+                ferrite_sync::random::Rng::new(9).shuffle(&mut order);
+            }
+            let mut gathered = GatheredRuns::default();
+            let mut most = 0;
+            for n in &order {
+                gathered.add(Location::new(n * 8, 8, Codec::None));
+                gathered.add(Location::NONE);
+                most = most.max(gathered.runs.len());
+            }
+            // In any order they are as many as can be when half of them have come.
+            let joined = if shuffled { order.len() / 4 } else { 0 };
+            let bound = LEAST_JOINED.max(joined * 9 / 4);
+            assert!(most <= bound, "{most} runs in memory, more than {bound}");
+            assert_eq!(gathered.finish().runs, all);
+        }
+        assert_eq!(GatheredRuns::default().finish(), GranuleRuns::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "two blobs at granule 12")]
+    fn no_blob_is_gathered_twice() {
+        runs(&[(8, 8), (12, 4)]);
+    }
+
+    #[test]
+    fn a_run_is_held_in_parts() {
+        let mut held = Held::default();
+        assert_eq!(held.alike(5, 300), 300, "nothing is held");
+        held.add(&runs(&[(60, 10), (100, 100)]));
+        let parts = |mut at: u64, end: u64| {
+            let mut parts = Vec::new();
+            while at < end {
+                let n = held.alike(at, (end - at) as u32);
+                parts.push((at, n));
+                at += u64::from(n);
+            }
+            parts
+        };
+        let all = [(8, 52), (60, 10), (70, 30), (100, 100), (200, 312)];
+        assert_eq!(parts(8, 512), all);
+        assert_eq!(parts(64, 128), [(64, 6), (70, 30), (100, 28)]);
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub use checkpoint::Checkpoint;
 pub use creation::may_create;
 pub use directory::{Directory, EXTENT_PAGES};
 pub use files::is_store_file;
-pub use held::{GranuleRuns, StillHeld};
+pub use held::{GatheredRuns, GranuleRuns, StillHeld};
 pub use image::{PageImage, BLOB_HEADER_BYTES};
 pub use lifecycle::Survey;
 pub use map::MapBase;

@@ -283,7 +283,36 @@ impl FreeRuns {
         }
     }
 
-    /// The same of granules that were overwritten with zeroes.
+    /// The same of blobs side by side: they may lie in several segments, and a snapshot may hold some of them.
+    pub(crate) fn give_run(&mut self, granule: u64, n: u32) {
+        for (mut at, mut left) in self.by_segment(granule, n) {
+            while left > 0 {
+                let part = self.held.alike(at, left);
+                self.give(at, part);
+                at += u64::from(part);
+                left -= part;
+            }
+        }
+    }
+
+    /// As [`FreeRuns::mark`], of blobs side by side in any number of segments.
+    pub(crate) fn mark_run(&mut self, granule: u64, n: u32) -> bool {
+        self.by_segment(granule, n)
+            .all(|(at, part)| self.mark(at, part))
+    }
+
+    /// The parts of these granules that lie in one segment each.
+    fn by_segment(&self, granule: u64, n: u32) -> impl Iterator<Item = (u64, u32)> {
+        let (mut at, end) = (granule, granule + u64::from(n));
+        let segment = u64::from(self.segment_granules);
+        std::iter::from_fn(move || {
+            let part = (end - at).min(segment - at % segment) as u32;
+            at += u64::from(part);
+            (part > 0).then(|| (at - u64::from(part), part))
+        })
+    }
+
+    /// As [`FreeRuns::give`], of granules that no snapshot holds and that were overwritten with zeroes.
     pub(crate) fn give_zeroed(&mut self, granule: u64, n: u32) {
         self.give_back(granule, n, false);
     }

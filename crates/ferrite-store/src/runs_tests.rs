@@ -1,7 +1,10 @@
 //! Free space against a model, and case by case.
 
 use super::*;
+use crate::held::GranuleRuns;
+use crate::word::Location;
 use ferrite_sync::random::Rng;
+use ferrite_types::format::Codec;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl FreeRuns {
@@ -475,4 +478,26 @@ fn on_a_full_disk_small_blobs_go_anywhere() {
     assert_eq!((blobs, f.free()), (3, 100 * 56 - 20));
     (0..100).for_each(|n| assert!(n == 0 || f.mark(n * 64 + 32, 32)));
     assert!(f.segments.iter().all(|s| s.areas.is_none()));
+}
+
+/// Blobs side by side lie in several segments, and snapshots hold some of them.
+#[test]
+fn a_run_of_blobs_is_given_back_in_parts() {
+    for with_snapshot in [false, true] {
+        let mut f = FreeRuns::new(64, 64 * 5);
+        assert!(f.mark_run(10, 250) && !f.mark_run(250, 20));
+        assert_eq!(f.free(), 320 - 250);
+        if with_snapshot {
+            let blob = |at, n| Location::new(at, n, Codec::None);
+            let runs = [blob(60, 8), blob(130, 70), blob(300, 4)];
+            f.held.add(&GranuleRuns::of(runs.into_iter()));
+        }
+        f.give_run(10, 250);
+        let kept = [(60, 4), (64, 4), (130, 62), (192, 8)];
+        let kept = if with_snapshot { &kept[..] } else { &[] };
+        assert_eq!(f.held.kept_runs(), kept);
+        let granules: u64 = kept.iter().map(|(_, n)| u64::from(*n)).sum();
+        assert_eq!((f.free(), f.held.kept_granules), (320 - granules, granules));
+        assert!(kept.iter().all(|(at, n)| !f.mark(*at, *n)), "in use");
+    }
 }

@@ -126,11 +126,11 @@ impl Store {
         if !ferrite_sync::mutant!("scrub.too_early") {
             return;
         }
-        for at in self.retired.all() {
+        for (granule, n) in self.retired.all() {
             // The whole blocks in it.
             let blocks = u64::from(BLOCK_GRANULES);
-            let start = at.granule().next_multiple_of(blocks);
-            let end = at.granule() + u64::from(at.granules());
+            let start = granule.next_multiple_of(blocks);
+            let end = granule + u64::from(n);
             let bytes = (end - end % blocks).saturating_sub(start) as usize * GRANULE_BYTES;
             if bytes > 0 {
                 let _ = self.files.write(start, &AlignedBuf::zeroed(bytes));

@@ -383,9 +383,10 @@ impl Store {
                 )));
             }
         }
-        for at in self.retired.all() {
-            if !named.mark(at.granule(), at.granules()) {
-                return Err(Error::Corrupt(format!("store: retired {at:?} is in use")));
+        for (granule, n) in self.retired.all() {
+            if !named.mark_run(granule, n) {
+                let text = format!("store: retired granules {granule}+{n} are in use");
+                return Err(Error::Corrupt(text));
             }
         }
         for (granule, granules) in self.runs.lock().held.kept_runs() {

@@ -20,6 +20,7 @@ use crate::deps::{
 use crate::directory::Directory;
 use crate::extents::{Extents, Replay};
 use crate::files::Files;
+use crate::held::GranuleRuns;
 use crate::pack::Unpacker;
 use crate::page_delta::{ApplyChanges, PageRead};
 use crate::retired::Retired;
@@ -242,6 +243,12 @@ impl Store {
     /// Ids of the index whose word is not 0, ascending. Known after recovery only.
     pub fn pages_of(&self, index: IndexId) -> Vec<PageId> {
         self.extents.pages(&self.directory, index)
+    }
+
+    /// Calls `each` with all of these, at most `most` at a time, and with no lock held. Nobody takes ids for the
+    /// index meanwhile.
+    pub fn each_page_of(&self, index: IndexId, most: usize, each: &mut dyn FnMut(&[PageId])) {
+        self.extents.each_page(&self.directory, index, most, each);
     }
 
     /// How many ids of the index are handed out. Known after recovery only.
@@ -526,6 +533,11 @@ impl Store {
         }
     }
 
+    /// As [`Store::retire`], of many blobs at once.
+    pub fn retire_runs(&self, old: GranuleRuns, moved: Lsn) {
+        self.retired.push_runs(old, moved);
+    }
+
     /// Frees the retired blobs whose record ends at or before `durable`. One load when there
     /// is nothing to do.
     pub fn reclaim(&self, durable: Lsn) {
@@ -540,8 +552,8 @@ impl Store {
                 return;
             }
             let mut free = self.runs.lock();
-            for at in due {
-                free.give(at.granule(), at.granules());
+            for (granule, n) in due {
+                free.give_run(granule, n);
             }
         }
     }
