@@ -2,6 +2,7 @@
 //! `cargo test --release -p ferrite-redo --test log -- bench:: --ignored --nocapture`;
 //! `FERRITE_BENCH_DIR` chooses the disk.
 
+use crate::common::turn;
 use ferrite_io::{AlignedBuf, OpenMode, RealStorage, Storage};
 use ferrite_redo::{CommitAck, Log, LogConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -163,6 +164,7 @@ fn append_and_scan(storage: &Arc<dyn Storage>) {
 #[test]
 #[ignore = "a benchmark"]
 fn append_and_read_speed() {
+    let _turn = turn();
     let dir = std::env::var("FERRITE_BENCH_DIR").map_or(std::env::temp_dir(), Into::into);
     let dir = dir.join(format!("ferrite-redo-scan-{}", std::process::id()));
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir).expect("directory"));
@@ -174,6 +176,7 @@ fn append_and_read_speed() {
 #[test]
 #[ignore = "a benchmark"]
 fn commits_per_second() {
+    let _turn = turn();
     let dir = std::env::var("FERRITE_BENCH_DIR").map_or(std::env::temp_dir(), Into::into);
     let dir = dir.join(format!("ferrite-redo-bench-{}", std::process::id()));
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir).expect("directory"));

@@ -9,6 +9,15 @@ use ferrite_redo::{Appended, Log, LogConfig};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::{Lsn, Result};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The tests run one after the other: named places, where some make a log die or wait, and the hook of panics are
+/// global to a process. Held from a test's first line to its end.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // Of a test that failed nothing is left but this.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A log small enough to wrap everything quickly.
 pub fn small() -> LogConfig {

@@ -166,6 +166,7 @@ fn lives(seed: u64, first_cut: Option<u64>) -> bool {
 
 #[test]
 fn power_cut_at_every_call() {
+    let _turn = turn();
     expect_panics();
     for seed in 0..seeds(8) {
         let mut cut = 1;
@@ -178,6 +179,7 @@ fn power_cut_at_every_call() {
 
 #[test]
 fn many_lives() {
+    let _turn = turn();
     expect_panics();
     for seed in 1000..1000 + seeds(1500) {
         lives(seed, None);
@@ -187,6 +189,7 @@ fn many_lives() {
 /// Every mixture of old and new sectors of a rewritten tail block.
 #[test]
 fn torn_tail_block_in_all_ways() {
+    let _turn = turn();
     for seed in 0..seeds(60) {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
@@ -231,6 +234,7 @@ fn torn_tail_block_in_all_ways() {
 
 #[test]
 fn threads_and_a_power_cut() {
+    let _turn = turn();
     expect_panics();
     for seed in 0..seeds(150) {
         let mut rng = Rng::new(seed);
@@ -299,6 +303,7 @@ fn threads_and_a_power_cut() {
 
 #[test]
 fn failed_writes_and_syncs_are_final() {
+    let _turn = turn();
     expect_panics();
     for fault in [Fault::FailWrite, Fault::FailSync] {
         let disk = SimStorage::new(1);
@@ -327,6 +332,7 @@ fn failed_writes_and_syncs_are_final() {
 /// Nobody may end the process with a lesser message while the reason is still being told.
 #[test]
 fn a_failure_is_told_before_anybody_else_hears_of_it() {
+    let _turn = turn();
     expect_panics();
     let disk = SimStorage::new(1);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
@@ -351,6 +357,7 @@ fn a_failure_is_told_before_anybody_else_hears_of_it() {
 
 #[test]
 fn a_failed_flush_reaches_everybody_who_waits() {
+    let _turn = turn();
     expect_panics();
     for seed in 0..20 {
         let disk = SimStorage::new(seed);
@@ -385,6 +392,7 @@ fn a_failed_flush_reaches_everybody_who_waits() {
 
 #[test]
 fn a_full_disk_refuses_writers_and_recovers() {
+    let _turn = turn();
     for threads in [false, true] {
         let disk = SimStorage::new(7);
         let log = create(boot(&disk), Lsn(0), small()).expect("create");
@@ -431,6 +439,7 @@ fn a_full_disk_refuses_writers_and_recovers() {
 
 #[test]
 fn a_disk_that_is_really_full_stands_still_and_goes_on() {
+    let _turn = turn();
     let disk = SimStorage::new(9);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     disk.set_capacity(Some(disk.used_bytes()));
@@ -453,6 +462,7 @@ fn a_disk_that_is_really_full_stands_still_and_goes_on() {
 /// Too many open files: nothing has failed to be written or synced.
 #[test]
 fn without_an_open_file_to_be_had_the_log_stands_still_and_goes_on() {
+    let _turn = turn();
     for threads in [false, true] {
         let disk = SimStorage::new(9);
         let log = create(boot(&disk), Lsn(0), small()).expect("create");
@@ -502,6 +512,7 @@ fn without_an_open_file_to_be_had_the_log_stands_still_and_goes_on() {
 /// What is only handed to the system needs a file more, but not so badly.
 #[test]
 fn without_an_open_file_to_be_had_records_are_handed_over_past_the_cache() {
+    let _turn = turn();
     let disk = SimStorage::new(10);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     log.prepare_up_to(Lsn(300 * 500)).expect("files");
@@ -519,6 +530,7 @@ fn without_an_open_file_to_be_had_records_are_handed_over_past_the_cache() {
 /// Damage before the end is reported, not taken for the end.
 #[test]
 fn damage_in_the_middle_is_not_a_torn_end() {
+    let _turn = turn();
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
@@ -552,6 +564,7 @@ fn damage_in_the_middle_is_not_a_torn_end() {
 
 #[test]
 fn a_lost_write_or_file_is_noticed() {
+    let _turn = turn();
     let disk = SimStorage::new(5);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     for n in 0..100 {
@@ -576,6 +589,7 @@ fn a_lost_write_or_file_is_noticed() {
 /// A log that ends where a segment ends, and begins there: the epoch is in the one before.
 #[test]
 fn an_end_at_the_end_of_a_segment() {
+    let _turn = turn();
     let disk = SimStorage::new(5);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     for n in 0..256 {
@@ -604,6 +618,7 @@ fn an_end_at_the_end_of_a_segment() {
 /// Left-over sectors exactly where a scan begins: only the one before tells their age.
 #[test]
 fn left_over_sectors_at_the_start_of_a_scan() {
+    let _turn = turn();
     let disk = SimStorage::new(5);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     for n in 0..16 {
@@ -628,6 +643,7 @@ fn left_over_sectors_at_the_start_of_a_scan() {
 /// Any bytes in the files: an error or a log, never a panic.
 #[test]
 fn damaged_files_never_panic() {
+    let _turn = turn();
     for seed in 0..seeds(400) {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);

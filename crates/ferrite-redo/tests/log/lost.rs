@@ -78,6 +78,7 @@ fn damages(bytes: u64) -> [FileDamage; 5] {
 
 #[test]
 fn every_file_lost_cut_or_zeroed() {
+    let _turn = turn();
     for seed in 0..4 {
         let (disk, ends, last) = sample(seed, 150);
         assert!(last >= 4);
@@ -109,6 +110,7 @@ fn every_file_lost_cut_or_zeroed() {
 /// Recovery begins in the middle of the log: the files before it do not matter, the others do.
 #[test]
 fn from_a_later_beginning() {
+    let _turn = turn();
     let (disk, ends, last) = sample(9, 150);
     let state = disk.snapshot();
     let from = ends[70];
@@ -133,6 +135,7 @@ fn from_a_later_beginning() {
 /// Two files at a time: refused, or all is there.
 #[test]
 fn pairs_of_files() {
+    let _turn = turn();
     let (disk, ends, last) = sample(5, 120);
     let state = disk.snapshot();
     let span = LogSpan {
@@ -155,6 +158,7 @@ fn pairs_of_files() {
 
 #[test]
 fn damage_where_recovery_begins_names_file_and_offset() {
+    let _turn = turn();
     let (disk, ends, _) = sample(3, 150);
     let from = ends[70];
     let sector = from.0 / 488;
@@ -169,6 +173,7 @@ fn damage_where_recovery_begins_names_file_and_offset() {
 /// a hole in one is longer than that.
 #[test]
 fn long_segments() {
+    let _turn = turn();
     const LONG: u64 = 20 << 20;
     let cfg = LogConfig {
         ring_bytes: 4 << 20,

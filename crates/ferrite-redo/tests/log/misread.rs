@@ -7,6 +7,7 @@ use ferrite_types::Lsn;
 
 #[test]
 fn a_misread_costs_no_record() {
+    let _turn = turn();
     for fault in [Fault::FlipBit, Fault::MisdirectedRead, Fault::FailRead] {
         for seed in 0..30 {
             for nth in 1..8 {
@@ -20,6 +21,7 @@ fn a_misread_costs_no_record() {
 /// better, but what it has seen is not to be written over with an older state.
 #[test]
 fn two_stale_reads_damage_nothing() {
+    let _turn = turn();
     let mut complete = 0;
     for seed in 0..60 {
         for nth in 1..8 {

@@ -11,6 +11,7 @@ use ferrite_types::{Error, Lsn};
 
 #[test]
 fn sizes_and_segments() {
+    let _turn = turn();
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
@@ -55,6 +56,7 @@ fn sizes_and_segments() {
 /// be nothing of the log yet, and reading it again and again would take seconds.
 #[test]
 fn a_scan_up_to_the_end_of_a_sector_reads_no_further() {
+    let _turn = turn();
     let disk = SimStorage::new(1);
     let log = create(boot(&disk), Lsn::ZERO, small()).expect("create");
     // Envelope and body fill a sector.
@@ -70,6 +72,7 @@ fn a_scan_up_to_the_end_of_a_sector_reads_no_further() {
 /// A sector that stays unreadable ends a scan with an error.
 #[test]
 fn a_scan_does_not_read_a_damaged_sector_for_ever() {
+    let _turn = turn();
     let disk = SimStorage::new(1);
     let log = create(boot(&disk), Lsn::ZERO, small()).expect("create");
     let end = (0..40).fold(Lsn::ZERO, |_, n| put(&log, n, 480).end);
@@ -82,6 +85,7 @@ fn a_scan_does_not_read_a_damaged_sector_for_ever() {
 
 #[test]
 fn every_small_size_at_every_offset() {
+    let _turn = turn();
     let disk = SimStorage::new(1);
     let log = create(boot(&disk), Lsn(8), small()).expect("create");
     let mut expected = Vec::new();
@@ -100,6 +104,7 @@ fn every_small_size_at_every_offset() {
 
 #[test]
 fn empty_records_and_limits() {
+    let _turn = turn();
     let disk = SimStorage::new(1);
     let cfg = LogConfig {
         ring_bytes: 4 << 20,
@@ -135,6 +140,7 @@ fn empty_records_and_limits() {
 
 #[test]
 fn bad_settings_and_missing_logs_are_refused() {
+    let _turn = turn();
     let disk = SimStorage::new(1);
     let bad = |c: LogConfig| {
         let r = create(boot(&disk), Lsn(0), c);
@@ -165,6 +171,7 @@ fn bad_settings_and_missing_logs_are_refused() {
 
 #[test]
 fn segments_are_recycled_and_removed() {
+    let _turn = turn();
     let disk = SimStorage::new(3);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let mut starts = Vec::new();
@@ -206,6 +213,7 @@ fn segments_are_recycled_and_removed() {
 /// Mode 2 of the engine: handed to the system, not synced.
 #[test]
 fn what_is_written_survives_the_process() {
+    let _turn = turn();
     let disk = SimStorage::new(5);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let mut end = Lsn(0);
@@ -232,6 +240,7 @@ fn what_is_written_survives_the_process() {
 
 #[test]
 fn many_threads_append_and_commit() {
+    let _turn = turn();
     const THREADS: u64 = 8;
     const EACH: u64 = 400;
     for (seed, deferred) in [(1, true), (2, false)] {
@@ -299,6 +308,7 @@ fn many_threads_append_and_commit() {
 
 #[test]
 fn notices_and_requests() {
+    let _turn = turn();
     let disk = SimStorage::new(4);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let seen = Arc::new(AtomicU64::new(0));
@@ -340,6 +350,7 @@ fn notices_and_requests() {
 /// A lower budget gives files back, down to what it allows; a log that goes on has what it needs.
 #[test]
 fn a_lower_budget_gives_files_back() {
+    let _turn = turn();
     for threads in [false, true] {
         let disk = SimStorage::new(3);
         let log = create(boot(&disk), Lsn(0), small()).expect("create");
@@ -392,6 +403,7 @@ fn a_lower_budget_gives_files_back() {
 /// log nothing is left but what a restart begins with.
 #[test]
 fn a_scrubbed_log_holds_nothing_old() {
+    let _turn = turn();
     let disk = SimStorage::new(3);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let secret = |round: u8| [round ^ 0xa5; 64];
@@ -442,6 +454,7 @@ fn a_scrubbed_log_holds_nothing_old() {
 /// file could not be made: each of them is overwritten before it is used again.
 #[test]
 fn scrubbing_finds_every_spare_file_that_holds_something_old() {
+    let _turn = turn();
     for sync_fails in [false, true] {
         let disk = SimStorage::new(4);
         let log = create(boot(&disk), Lsn(0), small()).expect("create");

@@ -195,6 +195,7 @@ fn operator(seed: u64) {
 
 #[test]
 fn killed_at_any_step() {
+    let _turn = turn();
     let wanted = std::env::var("FERRITE_REDO_SEEDS").ok();
     let seeds = wanted.and_then(|s| s.parse().ok()).unwrap_or(150);
     for seed in 0..seeds {

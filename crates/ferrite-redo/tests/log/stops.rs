@@ -1,6 +1,5 @@
 //! The process dies at a named place, the machine goes on: what was written but not synced
-//! is seen by the next opening, and from then on it must last. Alone in its file, because
-//! named places are global to a process.
+//! is seen by the next opening, and from then on it must last.
 
 use crate::common::*;
 use ferrite_io::sim::SimStorage;
@@ -24,6 +23,7 @@ const PLACES: [&str; 10] = [
 
 #[test]
 fn the_process_dies_at_every_place() {
+    let _turn = turn();
     std::panic::set_hook(Box::new(|_| ()));
     let mut failures = Vec::new();
     for place in PLACES {

@@ -1,5 +1,4 @@
-//! Who only wants records handed to the system does not wait for a sync. Named places are global to a process: the tests of
-//! this program run one after the other (`RUST_TEST_THREADS=1`, as `./ferrite test unit` has it).
+//! Who only wants records handed to the system does not wait for a sync.
 
 use crate::common::*;
 use ferrite_io::sim::SimStorage;
@@ -11,6 +10,7 @@ const SYNC: &str = "redo.before_sync";
 
 #[test]
 fn writing_goes_on_while_the_device_syncs() {
+    let _turn = turn();
     let disk = SimStorage::new(1);
     let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let first = put(&log, 0, 300).end;
