@@ -89,7 +89,7 @@ impl Worker for Helper {
         if is_stopped() {
             return Err(Error::Interrupted);
         }
-        work.engine.admission()?;
+        work.engine.admission(&is_stopped)?;
         if work.engine.wants_attention() {
             work.engine.slow_down(&mut self.paused_at, &is_stopped);
         }

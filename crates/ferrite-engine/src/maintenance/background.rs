@@ -240,6 +240,7 @@ impl Engine {
                 self.give_back_space();
                 last_us = time::now_us();
             }
+            self.free_what_snapshots_held();
             self.evict_snapshots();
             self.drop_snapshots_for_pages(&mut full_since_us);
             self.move_attention();
@@ -261,7 +262,7 @@ impl Engine {
         let now_us = time::now_us();
         let since_us = *full_since_us.get_or_insert(now_us);
         assert!(since_us <= now_us, "full since later than now");
-        if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_for_room().is_some() {
+        if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_for_room(&|| false).is_some() {
             *full_since_us = None;
         }
     }

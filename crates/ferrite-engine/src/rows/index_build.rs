@@ -47,6 +47,8 @@ pub(crate) struct Part {
 /// Indexes on their way into a table.
 pub struct IndexBuild {
     engine: Arc<Engine>,
+    /// The server's connection that builds, asked for KILL.
+    thd: usize,
     pub(crate) parts: Vec<Part>,
     /// They are the table's now.
     taken: bool,
@@ -88,7 +90,9 @@ impl IndexBuild {
             let sorter = part.and_then(|part| part.sorter.as_mut());
             let sorter = sorter.ok_or_else(|| Error::Bug("a row for no index".into()))?;
             let (key, value) = (&self.key, &self.value);
-            self.engine.with_room(|| sorter.add(key, value))?;
+            let (engine, thd) = (&self.engine, self.thd);
+            let is_killed = || engine.callbacks.is_killed(thd);
+            engine.with_room(&is_killed, || sorter.add(key, value))?;
         }
         Ok(())
     }
@@ -120,6 +124,7 @@ impl Session {
         let most_bytes = SORT_BYTES / specs.len();
         let mut build = IndexBuild {
             engine: engine.clone(),
+            thd: self.thd,
             parts: Vec::with_capacity(specs.len()),
             taken: false,
             rows: 0,

@@ -181,7 +181,7 @@ impl Session {
 
     /// Between entries of a full buffer, which is more than a small log takes at once.
     pub(crate) fn may_go_on(&mut self) -> Result<()> {
-        self.engine.admission()?;
+        self.admitted(false)?;
         self.throttle();
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Session {
         entries: &[Entry<'_>],
         dup: &mut DupInfo,
     ) -> Result<()> {
-        self.engine.admission()?;
+        self.admitted(false)?;
         check_size(0, pk.len(), payload.len())?;
         for entry in entries {
             let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();

@@ -155,11 +155,11 @@ fn build(page: &mut [u8], of: &PageOf, data: &[u8]) {
 /// A frame for page `number` of a value.
 ///
 /// # Errors
-/// `DiskFull`, `Io`: there is no space for it, or no frame.
-fn frame_of_value(engine: &Engine, number: usize) -> Result<NewFrame<'_>> {
+/// `DiskFull`, `Io`: there is no space for it, or no frame. `Interrupted` by KILL, of who waits for space.
+fn frame_of_value(engine: &Engine, thd: usize, number: usize) -> Result<NewFrame<'_>> {
     debug_assert!(number <= MAX_VALUE_BYTES / DATA_BYTES, "page {number}");
     if number % PAGES_ADMITTED == 0 {
-        engine.admission()?;
+        engine.admission(&|| engine.callbacks.is_killed(thd))?;
     }
     let mut frames = engine.pool.reserve(1)?;
     debug_assert_eq!(frames.len(), 1);
@@ -279,7 +279,7 @@ impl Session {
                 true => self.pause_amid_value(loading),
                 false => Ok(()),
             };
-            let mut frame = match may_go_on.and_then(|()| frame_of_value(&engine, i)) {
+            let mut frame = match may_go_on.and_then(|()| frame_of_value(&engine, self.thd, i)) {
                 Ok(frame) => frame,
                 Err(e) => {
                     ids[i..].iter().for_each(|id| pool.unalloc_page(*id));

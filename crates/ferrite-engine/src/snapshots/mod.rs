@@ -36,7 +36,7 @@ use crate::backup::files::{LogOutput, Output, UNDO};
 use crate::backup::map::MapAt;
 use crate::maintenance::checkpoint::EngineState;
 use crate::state::callbacks::LogLevel;
-use crate::state::engine::Engine;
+use crate::state::engine::{Engine, IsKilled};
 use crate::state::snapshots::{KeptInfo, Snapshots};
 use ferrite_io::{LockGuard, Prefixed, Storage};
 use ferrite_store::{CopiedFile, GranuleRuns, PinOwner, StillHeld};
@@ -167,6 +167,8 @@ impl Engine {
         if self.snapshots.find(name).is_some() {
             return Err(Error::Exists);
         }
+        // Nobody else can as long as this one is being taken.
+        self.hold_rest_at_last(&|| false);
         let to = files_of(&self.storage, name);
         remove_files(&*to)?;
         self.store.note_snapshots(true)?;
@@ -240,11 +242,12 @@ impl Engine {
     /// `NotFound`; `InUse`; `Io`.
     pub fn drop_snapshot(&self, name: &str) -> Result<()> {
         let _claim = self.snapshots.claim()?;
-        self.drop_claimed(name)
+        self.drop_claimed(name, &|| false)
     }
 
-    /// The caller has the claim.
-    fn drop_claimed(&self, name: &str) -> Result<()> {
+    /// The caller has the claim. Killed, it leaves it to the checkpointer, or to who makes room next, to find out
+    /// what is free now.
+    fn drop_claimed(&self, name: &str, is_killed: IsKilled<'_>) -> Result<()> {
         if self.snapshots.find(name).is_none() {
             return Err(Error::NotFound);
         }
@@ -252,14 +255,15 @@ impl Engine {
         let _alone = alone(&*from, name)?;
         let early = ferrite_sync::mutant!("snapshot.freed_too_early");
         if early {
-            self.hold_rest(name);
+            self.hold_rest(name, &|| false);
             // Others write over what was freed.
             thread::sleep_ms(50);
         }
         end(&*from)?;
         self.snapshots.remove(name);
         if !early {
-            self.hold_rest(name);
+            self.snapshots.note_unfreed(name);
+            self.hold_rest(name, is_killed);
         }
         // What stays goes at the next start.
         let _ = remove_files(&*from);
@@ -267,12 +271,24 @@ impl Engine {
         Ok(())
     }
 
-    /// The store holds what the snapshots but that one hold.
-    fn hold_rest(&self, gone: &str) {
+    /// The store holds what the snapshots but that one hold. That takes a look at all of their runs, many seconds of
+    /// a large database: if the caller is killed meanwhile, the store holds what it held. The caller has the claim.
+    fn hold_rest(&self, gone: &str, is_killed: IsKilled<'_>) {
+        let freed = || self.has_held_rest(gone, is_killed);
+        self.snapshots.free(freed);
+    }
+
+    /// False: killed.
+    fn has_held_rest(&self, gone: &str, is_killed: IsKilled<'_>) -> bool {
         let mut rest = StillHeld::default();
+        // Otherwise it is not among them any more, and one that has its name is another.
+        let early = ferrite_sync::mutant!("snapshot.freed_too_early");
         for info in self.snapshots.all() {
-            if info.name == gone || !info.lost.is_empty() {
+            if (early && info.name == gone) || !info.lost.is_empty() {
                 continue;
+            }
+            if is_killed() {
+                return false;
             }
             let from = files_of(&self.storage, &info.name);
             match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
@@ -284,11 +300,32 @@ impl Engine {
                         info.name
                     );
                     self.callbacks.log(LogLevel::Warning, &text);
-                    return;
+                    return true;
                 }
             }
         }
         self.store.hold_only(&rest);
+        true
+    }
+
+    /// Goes on where somebody was killed; true if there was something. The caller has the claim.
+    fn hold_rest_at_last(&self, is_killed: IsKilled<'_>) -> bool {
+        let gone = self.snapshots.unfreed();
+        if let Some(gone) = &gone {
+            self.hold_rest(gone, is_killed);
+        }
+        gone.is_some()
+    }
+
+    /// What somebody who was killed has left is freed.
+    pub(crate) fn free_what_snapshots_held(&self) {
+        if self.snapshots.unfreed().is_none() {
+            return;
+        }
+        if let Some(_claim) = self.snapshots.try_claim() {
+            self.hold_rest_at_last(&|| false);
+            debug_assert_eq!(self.snapshots.unfreed(), None);
+        }
     }
 
     /// Drops the oldest snapshots as long as all take more than they may.
@@ -300,6 +337,8 @@ impl Engine {
         let Some(_claim) = self.snapshots.try_claim() else {
             return;
         };
+        // So that it does not count any more.
+        self.hold_rest_at_last(&|| false);
         // Each round drops one.
         while self.snapshot_bytes() > most {
             let why = format!(
@@ -307,28 +346,29 @@ impl Engine {
                 self.snapshot_bytes() >> 20,
                 most >> 20
             );
-            if !self.evict_oldest(&why) {
+            if !self.evict_oldest(&why, &|| false) {
                 return;
             }
         }
     }
 
-    /// On a full disk: drops the oldest snapshot; false if there is none.
-    pub(crate) fn evict_for_room(&self) -> bool {
+    /// On a full disk: drops the oldest snapshot, or frees at last what the last one held; false if there is none.
+    pub(crate) fn evict_for_room(&self, is_killed: IsKilled<'_>) -> bool {
         if self.snapshots.count() == 0 {
             return false;
         }
-        match self.snapshots.try_claim() {
-            Some(_claim) => self.evict_oldest("the server's disk is full"),
-            None => false,
-        }
+        let Some(_claim) = self.snapshots.try_claim() else {
+            return false;
+        };
+        self.hold_rest_at_last(is_killed)
+            || self.evict_oldest("the server's disk is full", is_killed)
     }
 
     /// The caller has the claim.
-    fn evict_oldest(&self, why: &str) -> bool {
+    fn evict_oldest(&self, why: &str, is_killed: IsKilled<'_>) -> bool {
         assert!(!why.is_empty(), "dropped for no reason");
         for KeptInfo { name, .. } in self.snapshots.all() {
-            let result = self.drop_claimed(&name);
+            let result = self.drop_claimed(&name, is_killed);
             let text = match &result {
                 Ok(()) => format!("snapshot {name} was dropped: {why}"),
                 // It goes when it is closed.
@@ -425,7 +465,7 @@ impl SnapshotJob {
         if let Err(e) = manifest.write(&*self.to) {
             let _ = remove_files(&*self.to);
             let _ = self.to.sync_dir();
-            engine.hold_rest(&self.name);
+            engine.hold_rest(&self.name, &|| false);
             return Err(e);
         }
         kill_point!("snapshot.manifest_written");
@@ -484,5 +524,70 @@ impl Drop for SnapshotJob {
         }
         engine.snapshots.release();
         engine.housekeeping.set();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::write::DupInfo;
+    use crate::testing::{create, open};
+    use crate::transaction::session::Session;
+    use ferrite_io::sim::SimStorage;
+
+    /// Whoever drops a snapshot to make room and is killed meanwhile leaves no space behind that nobody has.
+    #[test]
+    fn what_a_snapshot_held_is_free_though_its_dropper_is_killed() {
+        let engine = open(&SimStorage::new(6));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        for (round, name) in [Some("a"), Some("b"), Some("c"), None]
+            .into_iter()
+            .enumerate()
+        {
+            for n in 0u64..100 {
+                let key = (n << 8 | round as u64).to_be_bytes();
+                let dup = &mut DupInfo::default();
+                s.insert_row(&t, Some(&key), &[round as u8; 1000], &[], false, dup)
+                    .unwrap();
+            }
+            s.commit(false).unwrap();
+            let end = engine.log.current_lsn();
+            engine.pool.flush_all_below(end).unwrap();
+            if let Some(name) = name {
+                let mut job = engine.begin_snapshot(name).unwrap();
+                job.fix();
+                job.finish(&ServerState::default()).unwrap();
+            }
+        }
+        engine.flush_log();
+        engine.store.reclaim(engine.log.durable_lsn());
+        let kept = engine.store.kept_bytes();
+        let left = || engine.snapshots.all().len();
+        let freed = |then: &str| {
+            let since_us = time::now_us();
+            while engine.snapshots.unfreed().is_some() {
+                assert!(time::now_us() - since_us < 20_000_000, "{then}");
+                thread::sleep_ms(1);
+            }
+        };
+        assert!(engine.evict_for_room(&|| true));
+        assert_eq!(left(), 2);
+        freed("the checkpointer does not free it");
+        let of_two = engine.store.kept_bytes();
+        assert!(of_two < kept, "{of_two} bytes of {kept} are kept");
+        // Who comes next goes on where the other was killed, unless the checkpointer has.
+        assert!(engine.evict_for_room(&|| true));
+        {
+            let _claim = engine.snapshots.claim().unwrap();
+            engine.hold_rest_at_last(&|| false);
+            assert_eq!((left(), engine.snapshots.unfreed()), (1, None));
+        }
+        assert!(engine.store.kept_bytes() < of_two);
+        engine.drop_snapshot("c").unwrap();
+        assert_eq!((left(), engine.store.kept_bytes()), (0, 0));
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
     }
 }

@@ -23,7 +23,8 @@ use ferrite_redo::Log;
 use ferrite_store::{PinOwner, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
-use ferrite_sync::{thread, time, Arc, Event, Mutex, RwLock};
+use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, time, Arc, Event, Mutex, MutexGuard, RwLock};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, PageId, Result, TxnId};
 use std::collections::BTreeMap;
@@ -34,6 +35,12 @@ const RETRY_US: u64 = 500_000;
 
 /// Versions take no more than one part of the memory budget of so many.
 const RING_SHARE: u64 = 4;
+
+/// Whether the statement was killed for which somebody waits.
+pub(crate) type IsKilled<'a> = &'a dyn Fn() -> bool;
+
+/// When making room last failed, in us, and the bytes free and retired then.
+type LastVain = Option<(u64, (u64, u64))>;
 
 /// What makes room on a full disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,9 +80,9 @@ pub struct Engine {
     /// What versions may take of memory, as it was set.
     pub(crate) history_ring_bytes: AtomicU64,
     pub(crate) checkpointing: Mutex<()>,
-    /// Taken by who makes room on a full disk, before `checkpointing`. When that last failed, in
-    /// us, and the bytes free and retired then.
-    pub(crate) making_room: Mutex<Option<(u64, (u64, u64))>>,
+    /// Taken by who makes room on a full disk, before `checkpointing`. Held for long while a snapshot goes, so that
+    /// nobody waits for it who does not look whether it was killed: [`Engine::turn_to_make_room`].
+    pub(crate) making_room: Mutex<LastVain>,
     /// How often there was none to be made.
     pub(crate) vain_attempts: AtomicU64,
     pub(crate) checkpoint_lsn: AtomicU64,
@@ -140,21 +147,22 @@ impl Engine {
     /// May rows be changed now?
     ///
     /// # Errors
-    /// `DiskFull` while neither log nor store can grow, nor row versions be written out.
+    /// `DiskFull` while neither log nor store can grow, nor row versions be written out; `Interrupted` when the
+    /// statement is killed that waits for room.
     #[inline]
-    pub(crate) fn admission(&self) -> Result<()> {
-        self.admission_of(false)
+    pub(crate) fn admission(&self, is_killed: IsKilled<'_>) -> Result<()> {
+        self.admission_of(false, is_killed)
     }
 
     /// As [`Engine::admission`]; what `deletes` is let in where others are not.
     #[inline]
-    pub(crate) fn admission_of(&self, deletes: bool) -> Result<()> {
+    pub(crate) fn admission_of(&self, deletes: bool, is_killed: IsKilled<'_>) -> Result<()> {
         if self.history_full.load(Ordering::Relaxed) {
             let text = "row versions of running transactions cannot be written to scratch files";
             return Err(Error::DiskFull(text.into()));
         }
         match self.room(deletes) {
-            Err(Error::DiskFull(_)) => self.make_room(deletes),
+            Err(Error::DiskFull(_)) => self.make_room(deletes, is_killed),
             other => other,
         }
     }
@@ -171,29 +179,53 @@ impl Engine {
     /// Before a change is refused for want of space, what was freed is made available: dropped
     /// pages are free once the record that says so is durable, log files are once a checkpoint
     /// does without them, and what the one does not need the other may have. Takes a fraction of
-    /// a second at most, and is done by one thread at a time.
+    /// a second, or as long as it takes to drop snapshots, and is done by one thread at a time.
     #[cold]
-    pub(crate) fn make_room(&self, deletes: bool) -> Result<()> {
-        self.make_room_since(self.vain_attempts.load(Ordering::SeqCst), deletes)
+    pub(crate) fn make_room(&self, deletes: bool, is_killed: IsKilled<'_>) -> Result<()> {
+        let seen = self.vain_attempts.load(Ordering::SeqCst);
+        self.make_room_since(seen, deletes, is_killed)
     }
 
-    /// `seen_attempts`: those that had failed when the caller asked. One that has failed since
-    /// counts for all who waited for it: a hundred who try it one after the other would take
-    /// minutes, and hear no KILL.
-    fn make_room_since(&self, seen_attempts: u64, deletes: bool) -> Result<()> {
-        /// Between two looks at what the writer has made of it, how many, and between checkpoints.
-        const LOOK_MS: u64 = 5;
+    /// Waits until nobody else makes room: the right to do so, and how the disk is full; None: there is room.
+    /// `seen_attempts`: those that had failed when the caller asked. One that has failed since counts for all who
+    /// waited for it: a hundred who try it one after the other would take minutes.
+    fn turn_to_make_room(
+        &self,
+        seen_attempts: u64,
+        deletes: bool,
+        is_killed: IsKilled<'_>,
+    ) -> Result<Option<(MutexGuard<'_, LastVain>, Error)>> {
+        loop {
+            let turn = self.making_room.try_lock();
+            // Somebody else may have made room meanwhile.
+            let full = match self.room(deletes) {
+                Ok(()) => return Ok(None),
+                Err(Error::DiskFull(text)) => Error::DiskFull(text),
+                Err(other) => return Err(other),
+            };
+            if self.vain_attempts.load(Ordering::SeqCst) != seen_attempts {
+                return Err(full);
+            }
+            if let Some(last) = turn {
+                return Ok(Some((last, full)));
+            }
+            wait_a_moment(is_killed)?;
+        }
+    }
+
+    fn make_room_since(
+        &self,
+        seen_attempts: u64,
+        deletes: bool,
+        is_killed: IsKilled<'_>,
+    ) -> Result<()> {
+        /// How often what the writer has made of it is looked at, and looks between checkpoints.
         const LOOKS: u32 = 40;
         const CHECKPOINT_LOOKS: u32 = 16;
-        let mut last = self.making_room.lock();
-        // Somebody else may have made room meanwhile.
-        let full = match self.room(deletes) {
-            Err(Error::DiskFull(text)) => Error::DiskFull(text),
-            other => return other,
+        let turn = self.turn_to_make_room(seen_attempts, deletes, is_killed)?;
+        let Some((mut last, full)) = turn else {
+            return Ok(());
         };
-        if self.vain_attempts.load(Ordering::SeqCst) != seen_attempts {
-            return Err(full);
-        }
         let now = (self.store.free_bytes(), self.store.retired_bytes());
         if last.is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
             return Err(full);
@@ -202,8 +234,8 @@ impl Engine {
         // Not waited for without an end: it may be the log's own space that is missing, and a
         // checkpoint flushes the log, too.
         self.log.request_flush(end);
-        let mut durable_looks = 0;
-        for _ in 0..LOOKS {
+        let (mut durable_looks, mut looks) = (0, 0);
+        while looks < LOOKS {
             if self.log.durable_lsn() >= end {
                 self.store.reclaim(self.log.durable_lsn());
                 let again = durable_looks % CHECKPOINT_LOOKS == 0;
@@ -222,14 +254,16 @@ impl Engine {
             }
             if durable_looks > 1 {
                 // One at each look.
-                self.drop_for_room();
+                self.drop_for_room(is_killed);
             }
             self.pool.wake_writer();
             if self.room(deletes).is_ok() {
                 *last = None;
                 return Ok(());
             }
-            thread::sleep_ms(LOOK_MS);
+            wait_a_moment(is_killed)?;
+            // While somebody else frees what a snapshot held, it is no vain attempt.
+            looks += u32::from(!self.snapshots.frees());
         }
         let left = (self.store.free_bytes(), self.store.retired_bytes());
         *last = Some((time::now_us(), left));
@@ -242,25 +276,42 @@ impl Engine {
     /// time: who has waited tries before anything else gives way.
     ///
     /// # Errors
-    /// What the last try says.
-    pub(crate) fn with_room<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    /// What the last try says; `Interrupted` when the statement is killed that waits for room.
+    pub(crate) fn with_room<T>(
+        &self,
+        is_killed: IsKilled<'_>,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let refused = |result: &Result<T>| matches!(result, Err(Error::DiskFull(_)));
         let first = attempt();
         if !refused(&first) {
             return first;
         }
-        let _alone = self.making_room.lock();
+        let _alone = loop {
+            match self.making_room.try_lock() {
+                Some(alone) => break alone,
+                None => wait_a_moment(is_killed)?,
+            }
+        };
         let mut last = attempt();
         while refused(&last) {
             let free = || self.storage.free_bytes().unwrap_or(0);
             let before = free();
-            let Some(what) = self.drop_for_room() else {
-                break;
+            let freed_meanwhile = self.waits_for_what_a_snapshot_held(is_killed)?;
+            let what = match freed_meanwhile {
+                true => None,
+                false => self.drop_for_room(is_killed),
             };
+            if is_killed() {
+                return Err(Error::Interrupted);
+            }
+            if what.is_none() && !freed_meanwhile {
+                break;
+            }
             self.give_back_some_space();
             last = attempt();
             // What a backup kept may be free in the store alone: a snapshot may have more.
-            if refused(&last) && free() <= before && what == GivenWay::Snapshot {
+            if refused(&last) && free() <= before && what == Some(GivenWay::Snapshot) {
                 break;
             }
         }
@@ -268,12 +319,21 @@ impl Engine {
     }
 
     /// Ends the backup that runs, or, if there is none, drops the oldest snapshot: what has given way.
-    pub(crate) fn drop_for_room(&self) -> Option<GivenWay> {
+    pub(crate) fn drop_for_room(&self, is_killed: IsKilled<'_>) -> Option<GivenWay> {
         let why = "the server's disk is full, and what the backup keeps is needed";
         if self.end_backup(None, why) {
             return Some(GivenWay::Backup);
         }
-        self.evict_for_room().then_some(GivenWay::Snapshot)
+        self.evict_for_room(is_killed).then_some(GivenWay::Snapshot)
+    }
+
+    /// Waits while somebody else finds out what is free now that a snapshot is gone; false if nobody did.
+    fn waits_for_what_a_snapshot_held(&self, is_killed: IsKilled<'_>) -> Result<bool> {
+        let frees = self.snapshots.frees();
+        while self.snapshots.frees() {
+            wait_a_moment(is_killed)?;
+        }
+        Ok(frees)
     }
 
     /// Ends the backup that runs, if it is `owner`'s (None: whosever), and lets go of what it
@@ -478,6 +538,21 @@ impl Engine {
     }
 }
 
+/// Of somebody who waits for room on a full disk.
+///
+/// # Errors
+/// `Interrupted`: killed.
+fn wait_a_moment(is_killed: IsKilled<'_>) -> Result<()> {
+    const MOMENT_MS: u64 = 5;
+    if is_killed() {
+        return Err(Error::Interrupted);
+    }
+    waiting(Reason::DiskFull, Of::Nothing, || {
+        thread::sleep_ms(MOMENT_MS);
+    });
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,10 +561,9 @@ mod tests {
     use crate::transaction::session::Session;
     use ferrite_io::sim::SimStorage;
 
-    /// Whoever waited while another thread tried to make room, in vain, does not try it again.
-    #[test]
-    fn a_vain_attempt_to_make_room_counts_for_those_who_waited() {
-        let disk = SimStorage::new(4);
+    /// A database whose disk is full.
+    fn full(seed: u64) -> (SimStorage, Arc<Engine>, Session) {
+        let disk = SimStorage::new(seed);
         let engine = open(&disk);
         let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
@@ -503,16 +577,59 @@ mod tests {
         }
         // Nor does what the page writer frees meanwhile make any room.
         disk.set_capacity(Some(0));
+        (disk, engine, s)
+    }
+
+    /// Whoever waited while another thread tried to make room, in vain, does not try it again.
+    #[test]
+    fn a_vain_attempt_to_make_room_counts_for_those_who_waited() {
+        let (disk, engine, mut s) = full(4);
         let attempts = || engine.vain_attempts.load(Ordering::SeqCst);
         assert!(attempts() > 0, "it was refused without an attempt");
         // What is free has changed since the last attempt.
         *engine.making_room.lock() = Some((time::now_us(), (1, 1)));
         let before = attempts();
-        let waited = engine.make_room_since(before - 1, false);
+        let waited = engine.make_room_since(before - 1, false, &|| false);
         assert!(matches!(waited, Err(Error::DiskFull(_))), "{waited:?}");
         assert_eq!(attempts(), before, "who had waited tried again");
-        assert!(engine.make_room_since(before, false).is_err());
+        assert!(engine.make_room_since(before, false, &|| false).is_err());
         assert_eq!(attempts(), before + 1, "who had not did not try");
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// Whoever makes room may take long, dropping a snapshot: who waits for it hears KILL.
+    #[test]
+    fn who_waits_for_another_to_make_room_is_killed() {
+        let (disk, engine, mut s) = full(5);
+        let killed = Arc::new(AtomicBool::new(false));
+        let attempts = engine.vain_attempts.load(Ordering::SeqCst);
+        let at_work = engine.making_room.lock();
+        let (of_waiter, is_killed) = (engine.clone(), killed.clone());
+        let waiter = thread::spawn("waiter", move || {
+            let is_killed = || is_killed.load(Ordering::SeqCst);
+            let row = of_waiter.make_room_since(attempts, false, &is_killed);
+            let file = of_waiter.with_room(&is_killed, || -> Result<()> {
+                Err(Error::DiskFull("a file beside the store".into()))
+            });
+            (row, file)
+        });
+        thread::sleep_ms(50);
+        assert!(!waiter.is_finished(), "it did not wait");
+        killed.store(true, Ordering::SeqCst);
+        let since_us = time::now_us();
+        while !waiter.is_finished() {
+            assert!(time::now_us() - since_us < 20_000_000, "deaf to KILL");
+            thread::sleep_ms(1);
+        }
+        let (row, file) = waiter.join().unwrap();
+        assert_eq!(
+            (row, file),
+            (Err(Error::Interrupted), Err(Error::Interrupted))
+        );
+        drop(at_work);
         disk.set_capacity(None);
         s.rollback().unwrap();
         drop(s);

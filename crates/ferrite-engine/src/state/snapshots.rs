@@ -3,7 +3,10 @@
 //! Invariant: `kept` is ordered by number, the oldest first, and names what is durable. One thread at
 //! a time takes, drops or evicts ([`Snapshots::claim`]).
 //!
-//! Locking: `kept`, a leaf held for moments.
+//! A snapshot that is gone may still have its space: it takes a look at what all others hold to know which of it is
+//! free. [`Snapshots::frees`] while somebody looks, [`Snapshots::unfreed`] until somebody has looked.
+//!
+//! Locking: `kept` and `unfreed`, leaves held for moments.
 
 use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,6 +45,9 @@ pub struct KeptInfo {
 pub(crate) struct Snapshots {
     kept: Mutex<Vec<KeptInfo>>,
     busy: AtomicBool,
+    /// The last snapshot that is gone, if what it held is still to be freed.
+    unfreed: Mutex<Option<String>>,
+    frees: AtomicBool,
     log_floor: LogFloor,
     /// Bytes that all of them may take; 0: no limit.
     pub max_bytes: AtomicU64,
@@ -156,6 +162,34 @@ impl Snapshots {
         let before = kept.len();
         kept.retain(|k| k.name != name);
         assert!(kept.len() + 1 >= before, "{name} twice");
+    }
+
+    /// That one is gone, and what it held still is to be freed. The caller has the claim.
+    pub(crate) fn note_unfreed(&self, name: &str) {
+        assert!(self.busy.load(Ordering::SeqCst), "nobody drops {name}");
+        debug_assert!(self.find(name).is_none(), "{name} is there");
+        *self.unfreed.lock() = Some(name.to_owned());
+    }
+
+    /// The last one of which something is still to be freed.
+    pub(crate) fn unfreed(&self) -> Option<String> {
+        self.unfreed.lock().clone()
+    }
+
+    /// Does somebody find out at this moment what is free?
+    pub(crate) fn frees(&self) -> bool {
+        self.frees.load(Ordering::SeqCst)
+    }
+
+    /// Finds out what is free by `free`, which says whether it has, or never will. The caller has the claim.
+    pub(crate) fn free(&self, free: impl FnOnce() -> bool) {
+        assert!(self.busy.load(Ordering::SeqCst), "nobody drops a snapshot");
+        let twice = self.frees.swap(true, Ordering::SeqCst);
+        assert!(!twice, "two find out what is free");
+        if free() {
+            *self.unfreed.lock() = None;
+        }
+        self.frees.store(false, Ordering::SeqCst);
     }
 
     /// Bytes of all their files.

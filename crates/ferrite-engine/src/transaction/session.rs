@@ -303,7 +303,8 @@ impl Session {
     /// The transaction's id, given at its first change.
     ///
     /// # Errors
-    /// `RolledBack` after a deadlock; `DiskFull` while the log or the store cannot grow.
+    /// `RolledBack` after a deadlock; `DiskFull` while the log or the store cannot grow; `Interrupted` by KILL while
+    /// it waits for room.
     pub(crate) fn writing(&mut self) -> Result<TxnId> {
         self.writing_of(false)
     }
@@ -313,7 +314,7 @@ impl Session {
         if self.txn.phase() != Phase::Active {
             self.may_begin()?;
         }
-        self.engine.admission_of(deletes)?;
+        self.admitted(deletes)?;
         if self.txn.spill_due {
             self.spill_undo()?;
         }
@@ -322,6 +323,16 @@ impl Session {
         }
         debug_assert!(self.txn.phase() == Phase::Active && self.txn.has_changes());
         Ok(self.txn.id())
+    }
+
+    /// May rows be changed now?
+    ///
+    /// # Errors
+    /// As [`Engine::admission`].
+    #[inline]
+    pub(crate) fn admitted(&self, deletes: bool) -> Result<()> {
+        let (engine, thd) = (&self.engine, self.thd);
+        engine.admission_of(deletes, &|| engine.callbacks.is_killed(thd))
     }
 
     #[cold]
@@ -382,11 +393,12 @@ impl Session {
     /// what snapshots and a backup hold gives way.
     ///
     /// # Errors
-    /// `DiskFull` when there is much of it already.
+    /// `DiskFull` when there is much of it already; `Interrupted` by KILL, of who waits for room.
     #[cold]
     fn spill_undo(&mut self) -> Result<()> {
-        let engine = self.engine.clone();
-        engine.with_room(|| self.try_to_spill_undo())
+        let (engine, thd) = (self.engine.clone(), self.thd);
+        let is_killed = || engine.callbacks.is_killed(thd);
+        engine.with_room(&is_killed, || self.try_to_spill_undo())
     }
 
     fn try_to_spill_undo(&mut self) -> Result<()> {
