@@ -1,8 +1,8 @@
 //! What commits leave to be purged, and where each piece of it is at each moment.
 //!
-//! Pieces are kept in works of at most [`PIECES_AT_ONCE`]. A work is in exactly one place: fresh,
-//! waiting, held (put aside), or in a batch that somebody works on. It changes places under `lists` only, so
-//! that a checkpoint, which looks at all places under it, finds each value out of line once.
+//! Pieces are kept in works of at most [`PIECES_AT_ONCE`]. A work is in exactly one place: fresh, long (fresh, and passed
+//! over by committers), waiting, held (put aside), or in a batch that somebody works on. It changes places under `lists`
+//! only, so that a checkpoint, which looks at all places under it, finds each value out of line once.
 //!
 //! Locking: `lists` is a leaf, never held over work on pages. Commits need it: nothing under it
 //! takes longer for more pieces, only for more works (of a batch, or, for a checkpoint, in all).
@@ -58,10 +58,11 @@ impl Batch {
 
 #[derive(Default)]
 struct Lists {
-    /// Not looked at yet, oldest first.
+    /// Not looked at yet, oldest first, but for those in `long`.
     fresh: VecDeque<Work>,
-    /// So many of them, the first ones, end with a long value: no committer's share.
-    long: usize,
+    /// Older ones that ended with a long value when a committer looked: no committer's share. In a list of their own, so
+    /// that a share is taken near the front of `fresh`: from its middle it would move half of it.
+    long: VecDeque<Work>,
     /// Needed by some snapshot when it was looked at.
     waiting: VecDeque<Work>,
     /// Values that an old snapshot needs, and what was looked at in vain, such as entries whose locks
@@ -80,28 +81,40 @@ struct Lists {
 
 impl Lists {
     /// Until there are `most` works, or those taken have so many pages of values; of one with more, a part. Returns how
-    /// many are gone from the list.
+    /// many are gone from the list. `pages`: what is left of them.
     fn take_due(
         list: &mut VecDeque<Work>,
         works: &mut Vec<Work>,
-        (most, mut pages): (usize, u64),
+        (most, pages): (usize, &mut u64),
         due_us: u64,
     ) -> usize {
         let before = list.len();
-        while works.len() < most && pages > 0 {
+        while works.len() < most && *pages > 0 {
             let Some(first) = list.front_mut().filter(|w| w.seen_us <= due_us) else {
                 break;
             };
-            if first.pages() > pages && first.pieces.len() > 1 {
+            if first.pages() > *pages && first.pieces.len() > 1 {
                 // One value at least, whatever it has.
-                let count = first.last_pieces(first.pieces.len() - 1, pages).max(1);
+                let count = first.last_pieces(first.pieces.len() - 1, *pages).max(1);
                 works.push(first.split_off(count));
+                *pages = 0;
                 break;
             }
-            pages = pages.saturating_sub(first.pages());
+            *pages = pages.saturating_sub(first.pages());
             works.extend(list.pop_front());
         }
         before - list.len()
+    }
+
+    /// The same of works that nobody has looked at, whoever passed them over.
+    fn take_fresh(&mut self, works: &mut Vec<Work>, (most, mut pages): (usize, u64)) -> usize {
+        let of_long = Self::take_due(&mut self.long, works, (most, &mut pages), u64::MAX);
+        of_long + Self::take_due(&mut self.fresh, works, (most, &mut pages), u64::MAX)
+    }
+
+    /// Works that nobody has looked at, oldest first.
+    fn unseen(&self) -> impl Iterator<Item = &Work> {
+        self.long.iter().chain(&self.fresh)
     }
 
     /// The same of what is held, but for works that open snapshots are known to need, unless they were looked
@@ -124,15 +137,20 @@ impl Lists {
         }
     }
 
-    /// Where a committer looks for its share: behind the works that end with a long value. Some of them are found at a
-    /// time, each once.
-    fn pass_long(&mut self) -> usize {
-        let left = self.fresh.iter().skip(self.long).take(SHARED_MOST);
-        self.long += left
-            .take_while(|work| work.last_pieces(1, LONG_PAGES) == 0)
-            .count();
-        debug_assert!(self.long <= self.fresh.len(), "{} are long", self.long);
-        self.long
+    /// The first fresh works that end with a long value are out of a committer's way. Some of them are found at a time,
+    /// each once.
+    fn pass_long(&mut self) {
+        for _ in 0..SHARED_MOST {
+            let Some(first) = self.fresh.front() else {
+                return;
+            };
+            if first.last_pieces(1, LONG_PAGES) > 0 {
+                return;
+            }
+            debug_assert!(!first.pieces.is_empty(), "a work of nothing");
+            let first = self.fresh.pop_front();
+            self.long.extend(first);
+        }
     }
 
     /// These works are worked on from now on.
@@ -269,7 +287,7 @@ impl PurgeQueue {
     /// Memory of what nobody has looked at, or what waits for short snapshots, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let lists = self.lists.lock();
-        let works = lists.fresh.iter().chain(&lists.waiting);
+        let works = lists.unseen().chain(&lists.waiting);
         let works: usize = works.map(|work| work.bytes).sum();
         (works + lists.sweeps.bytes()) as u64
     }
@@ -313,8 +331,9 @@ impl PurgeQueue {
     /// more at most. What is held does not count.
     pub(crate) fn lag_us(&self) -> u64 {
         let lists = self.lists.lock();
-        let oldest = [lists.fresh.front(), lists.waiting.front()];
-        let oldest = oldest.into_iter().flatten().map(|work| work.left_us);
+        let oldest = lists.unseen().next().into_iter();
+        let oldest = oldest.chain(lists.waiting.front());
+        let oldest = oldest.map(|work| work.left_us);
         let oldest = oldest.chain(lists.sweeps.oldest_us()).min();
         oldest.map_or(0, |left_us| time::now_us().saturating_sub(left_us))
     }
@@ -335,8 +354,8 @@ impl PurgeQueue {
     pub(crate) fn take_share(&self, most: usize, pages: u64) -> Option<Batch> {
         assert!(most > 0, "a share of nothing");
         let mut lists = self.lists.lock();
-        let from = lists.pass_long();
-        let fresh = lists.fresh.iter().enumerate().skip(from).take(SHARED_MOST);
+        lists.pass_long();
+        let fresh = lists.fresh.iter().enumerate().take(SHARED_MOST);
         let mut shares = fresh.map(|(at, work)| (at, work.last_pieces(most, pages)));
         let (at, count) = shares.find(|(_, count)| *count > 0)?;
         let work = &mut lists.fresh[at];
@@ -345,6 +364,7 @@ impl PurgeQueue {
         } else {
             let before = self.fresh.fetch_sub(1, Ordering::Relaxed);
             assert!(before > 0, "more works than were added");
+            // Moves the few works before it.
             lists.fresh.remove(at)?
         };
         debug_assert!(share.pieces.len() == count && count <= most);
@@ -363,11 +383,12 @@ impl PurgeQueue {
         let mut works = Vec::with_capacity(most.min(64));
         let mut lists = self.lists.lock();
         let due_us = now_us.saturating_sub(GRACE_US);
-        let left_free = lists.fresh.len().min(most / 2);
-        let places = (most - left_free, pages);
+        let unseen = lists.long.len() + lists.fresh.len();
+        let left_free = unseen.min(most / 2);
+        let mut of_waiting = pages;
+        let places = (most - left_free, &mut of_waiting);
         Lists::take_due(&mut lists.waiting, &mut works, places, due_us);
-        let gone = Lists::take_due(&mut lists.fresh, &mut works, (most, pages), u64::MAX);
-        lists.long = lists.long.saturating_sub(gone);
+        let gone = lists.take_fresh(&mut works, (most, pages));
         let before = self.fresh.fetch_sub(gone, Ordering::Relaxed);
         assert!(before >= gone, "more works than were added");
         let again_us = self.look_again_us.load(Ordering::Relaxed);
@@ -481,7 +502,7 @@ impl PurgeQueue {
     pub(crate) fn pending_overflow(&self) -> Vec<Value> {
         let parts: Vec<Values> = {
             let lists = self.lists.lock();
-            let all = lists.fresh.iter().chain(&lists.waiting).chain(&lists.held);
+            let all = lists.unseen().chain(&lists.waiting).chain(&lists.held);
             let values = all.map(|work| &work.values);
             let values = values.chain(lists.working.values().flatten());
             values.filter(|v| !v.get().is_empty()).cloned().collect()
@@ -629,6 +650,53 @@ mod tests {
         queue.add(TxnId(7), entries(&table, 3));
         assert!(queue.take_share(9, 64).is_some(), "passed over too many");
         assert_eq!(queue.fresh.load(Ordering::Relaxed), 70);
+        engine.close().unwrap();
+    }
+
+    /// What a small commit does under the mutex does not grow with the works that it has passed over.
+    #[test]
+    fn a_share_behind_many_long_values_moves_few_works() {
+        const SMALL: u32 = 10_000;
+        let (engine, table) = database();
+        let cost = |long: u32| {
+            let queue = PurgeQueue::new();
+            (0..long).for_each(|n| queue.add(TxnId(5), vec![value(&table, n + 1, 65)]));
+            (0..SMALL).for_each(|_| queue.add(TxnId(6), entries(&table, 1)));
+            while queue.take_share(9, 64).is_none() {}
+            let before = time::now_us();
+            (1..SMALL).for_each(|_| drop(queue.take_share(9, 64).expect("one is left")));
+            let took_us = time::now_us() - before;
+            assert!(queue.take_share(9, 64).is_none());
+            assert_eq!(queue.fresh.load(Ordering::Relaxed), long as usize);
+            assert_eq!(pending(&queue), long as usize, "a checkpoint finds all");
+            took_us
+        };
+        let best = |long| (0..3).map(|_| cost(long)).min().unwrap_or(0);
+        let (none, many) = (best(0), best(SMALL));
+        assert!(
+            many < 10 * (none + 1000),
+            "{none} us without long values, {many} us behind {SMALL}"
+        );
+        engine.close().unwrap();
+    }
+
+    /// Works that committers have passed over are the oldest ones all the same.
+    #[test]
+    fn works_passed_over_come_first() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        (1..=3).for_each(|n| queue.add(TxnId(n.into()), vec![value(&table, n, 65)]));
+        queue.add(TxnId(4), entries(&table, 2));
+        queue.add(TxnId(5), vec![value(&table, 5, 65)]);
+        assert!(queue.take_share(1, 64).is_some());
+        let all = queue.memory_bytes();
+        let seen =
+            |batch: &Batch| -> Vec<u64> { batch.works.iter().map(|work| work.txn.get()).collect() };
+        let first = queue.take_within(1, 2, u64::MAX).unwrap();
+        assert_eq!(seen(&first), [1, 2]);
+        assert!(queue.memory_bytes() < all && pending(&queue) == 4);
+        assert_eq!(seen(&queue.take(1, 64).unwrap()), [3, 4, 5]);
+        assert_eq!(queue.fresh.load(Ordering::Relaxed), 0);
         engine.close().unwrap();
     }
 
