@@ -30,6 +30,9 @@ const SWEEP_LOOKS: u32 = 40;
 /// Looking through all that is kept takes no more than one part of so many of a processor: with
 /// short snapshots some have ended at every look.
 const SWEEP_SHARE: u64 = 50;
+/// For that a look counts as no longer than this, us, unless the one before it took longer, too: one that takes a minute
+/// for once was stopped meanwhile (SIGSTOP, a frozen machine), and history must not grow for an hour because of it.
+const SWEEP_SURE_US: u64 = 600_000;
 /// Memory of old versions and archived entries that is worth giving back to the system.
 const GIVE_BACK_BYTES: u64 = 8 << 20;
 /// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
@@ -192,6 +195,8 @@ struct Sweeps {
     ended: bool,
     /// Looks since the last sweep.
     looks: u32,
+    /// How long that took, us.
+    took_us: u64,
     /// Clock (us) before which there is no other one.
     not_before_us: u64,
 }
@@ -211,7 +216,10 @@ impl Sweeps {
         debug_assert!(begun_us <= now_us && self.open.is_sorted());
         self.ended = false;
         self.looks = 0;
-        self.not_before_us = now_us + (now_us - begun_us) * (SWEEP_SHARE - 1);
+        let took_us = now_us - begun_us;
+        let before_us = std::mem::replace(&mut self.took_us, took_us);
+        let counted_us = took_us.min(before_us.max(SWEEP_SURE_US));
+        self.not_before_us = now_us + counted_us * (SWEEP_SHARE - 1);
     }
 }
 
@@ -487,5 +495,31 @@ mod tests {
             assert!(!sweeps.look(4000 + u64::from(look), vec![3]));
         }
         assert!(sweeps.look(5000, vec![3]), "once in a while in any case");
+    }
+
+    /// The process was stopped for a minute amid a sweep: that is no reason to put the next one off for 49.
+    #[test]
+    fn a_stop_amid_a_sweep_does_not_put_the_next_one_off() {
+        const SECOND: u64 = 1_000_000;
+        let mut sweeps = Sweeps {
+            ended: true,
+            ..Sweeps::default()
+        };
+        let mut now_us = SECOND;
+        sweeps.done(now_us, now_us + 60 * SECOND);
+        now_us += 60 * SECOND;
+        sweeps.ended = true;
+        assert!(!sweeps.look(now_us + 20 * SECOND, Vec::new()), "no rest");
+        assert!(sweeps.look(now_us + 30 * SECOND, Vec::new()), "put off");
+        // The next one is as short as ever.
+        now_us += 30 * SECOND;
+        sweeps.done(now_us, now_us + SECOND / 10);
+        assert_eq!(sweeps.not_before_us, now_us + 5 * SECOND);
+        // Those that always take long leave the processor to others as they should.
+        now_us = sweeps.not_before_us;
+        sweeps.done(now_us, now_us + 2 * SECOND);
+        now_us += 40 * SECOND;
+        sweeps.done(now_us, now_us + 2 * SECOND);
+        assert_eq!(sweeps.not_before_us, now_us + 100 * SECOND);
     }
 }
