@@ -17,6 +17,7 @@
 use crate::dirty_queue::First;
 use crate::frame::Kind;
 use crate::pool::Pool;
+use crate::writer_state::Watch;
 use ferrite_store::{Batch, Location, Placed, Store, StoredBlob};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
@@ -300,21 +301,20 @@ impl Pool {
     pub fn run_writer(self: &Arc<Self>) {
         let mut batch = self.new_write_batch();
         let mut idle_rounds = 0;
-        while !self.writer.stop.load(Ordering::SeqCst) {
-            self.writer.awake.store(true, Ordering::SeqCst);
-            if self.writer_round(&mut batch) {
+        let mut watch = Watch::new();
+        while !self.writer.is_stopped() {
+            self.writer.begin_look(&watch);
+            let worked = self.writer_round(&mut batch);
+            if worked {
                 idle_rounds = 0;
-                continue;
             }
-            self.writer.awake.store(false, Ordering::SeqCst);
-            let woken = self
-                .writer
-                .event
-                .wait_timeout_us(self.pause_us(idle_rounds));
-            idle_rounds = if woken { 0 } else { idle_rounds + 1 };
+            if self.writer.may_sleep(&mut watch, worked) {
+                let most_us = self.pause_us(idle_rounds);
+                let woken = self.writer.sleep(&mut watch, most_us);
+                idle_rounds = if woken { 0 } else { idle_rounds + 1 };
+            }
         }
-        // The event wakes one thread, which wakes the next.
-        self.writer.event.set();
+        self.writer.leave(watch);
         self.end_batch(batch);
     }
 
@@ -334,8 +334,7 @@ impl Pool {
 
     /// Ends the writer thread; the caller joins it.
     pub fn stop_writer(&self) {
-        self.writer.stop.store(true, Ordering::SeqCst);
-        self.writer.event.set();
+        self.writer.end_all();
     }
 
     /// The writer may be run again: redo is over.
@@ -359,10 +358,12 @@ impl Pool {
         if short || retired > share.clamp(RETIRED_LEAST_BYTES, RETIRED_MOST_BYTES) {
             self.log.request_flush(self.log.current_lsn());
         }
-        let grown = self.store.grow_ahead();
         self.collect_old(batch);
         self.collect_cold(batch);
         let cleared = self.collect_leaving(batch);
+        // Before all that waits for the disk.
+        self.writer.end_look();
+        let grown = self.store.grow_ahead();
         let tried = batch.copied.len();
         let written = self.write_out(batch);
         self.note_trial(tried, written.is_ok());

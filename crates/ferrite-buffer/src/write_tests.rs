@@ -2,12 +2,12 @@
 
 use crate::frame::Kind;
 use crate::{page_prefix, BlobState, Node, Pool, PoolConfig, RedoStep};
-use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::sim::{Fault, IoEvent, IoOp, SimStorage};
 use ferrite_io::Storage;
 use ferrite_redo::{Appended, Log, LogConfig};
 use ferrite_store::{Location, PageImage, Store, StoreConfig, Word};
-use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{thread, Arc};
+use ferrite_sync::atomic::{AtomicBool, Ordering};
+use ferrite_sync::{thread, time, Arc};
 use ferrite_types::format::{record_kind, Codec, Packing};
 use ferrite_types::{Error, IndexId, Lsn, PageId, PAGE_BYTES};
 
@@ -516,4 +516,75 @@ fn redo_reads_no_page_that_it_creates_and_believes_no_old_one() {
     assert_eq!(again, Ok(0), "it is redone twice");
     pool.flush_all_below(Lsn::MAX).unwrap();
     assert_eq!(pool.check_space(), Ok(()));
+}
+
+/// So many writer threads of the pool.
+fn writers(pool: &Arc<Pool>, count: usize) -> Vec<thread::JoinHandle<()>> {
+    let run = |_| {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    (0..count).map(run).collect()
+}
+
+fn end(pool: &Pool, writers: Vec<thread::JoinHandle<()>>) {
+    pool.stop_writer();
+    writers.into_iter().for_each(|w| w.join().unwrap());
+}
+
+/// How long the page stays dirty from now on, us.
+fn us_until_clean(pool: &Pool, page: PageId) -> u64 {
+    let f = pool.store().directory().get(page).as_frame();
+    let begun_us = time::now_us();
+    while f.is_some_and(|f| pool.frame(f).page() == page && pool.frame(f).is_dirty()) {
+        assert!(time::now_us() < begun_us + 60_000_000, "{page} stays dirty");
+        thread::yield_now();
+    }
+    time::now_us() - begun_us
+}
+
+/// After an idle time, when all sleep long, another writer takes what comes while the first one is at the disk.
+#[test]
+fn a_writer_at_the_disk_keeps_no_other_asleep() {
+    const ROUNDS: u64 = 6;
+    let disk = SimStorage::new(13);
+    let pool = pool_on(&disk);
+    // At the disk somebody is held up, and the way is free for him.
+    let (is_there, is_free) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicBool::new(true)),
+    );
+    let (there, free) = (is_there.clone(), is_free.clone());
+    disk.set_hook(Some(Arc::new(move |event: &IoEvent<'_>| {
+        let writes = event.op == IoOp::Write && event.name.starts_with("store.");
+        if writes && !there.swap(true, Ordering::SeqCst) {
+            while !free.load(Ordering::SeqCst) {
+                thread::sleep_ms(1);
+            }
+        }
+        Ok(())
+    })));
+    let both = writers(&pool, 2);
+    let mut waited_us = 0;
+    for _ in 0..ROUNDS {
+        let first = new_inner(&pool);
+        let between = pool.log().current_lsn();
+        let second = new_inner(&pool);
+        // Long enough for the long pauses, and amid one of them.
+        thread::sleep_ms(620);
+        is_free.store(false, Ordering::SeqCst);
+        is_there.store(false, Ordering::SeqCst);
+        pool.flush_below(between);
+        while !is_there.load(Ordering::SeqCst) {
+            thread::sleep_ms(1);
+        }
+        pool.flush_below(Lsn::MAX);
+        waited_us += us_until_clean(&pool, second);
+        is_free.store(true, Ordering::SeqCst);
+        us_until_clean(&pool, first);
+        pool.flush_below(Lsn::ZERO);
+    }
+    end(&pool, both);
+    // Each would sleep for 100 ms on average.
+    assert!(waited_us < ROUNDS * 40_000, "{waited_us} us");
 }
