@@ -14,7 +14,7 @@ namespace ferrite {
 
 /* ---- layout ------------------------------------------------------------------------ */
 
-void Layout::init(const TABLE *table) {
+void Layout::init(const TABLE *table, uint primary_key) {
   const TABLE_SHARE *s = table->s;
   std::vector<Column> columns;
   for (uint i = 0; i < s->fields; i++) {
@@ -22,7 +22,7 @@ void Layout::init(const TABLE *table) {
     columns.push_back(
         describe_column(field, table->record[0], s->default_values, !field->stored_in_db()));
   }
-  hidden_row_id = s->primary_key == MAX_KEY;
+  hidden_row_id = primary_key == MAX_KEY;
   by_server.assign(s->keys, kNoIndex);
   if (hidden_row_id) {
     indexes.emplace_back();
@@ -30,10 +30,10 @@ void Layout::init(const TABLE *table) {
     indexes[0].unique = true;
     indexes[0].name = kHiddenIndexName;
   } else {
-    add_index(table, s->primary_key, columns);
+    add_index(table, primary_key, columns);
   }
   for (uint i = 0; i < s->keys; i++)
-    if (i != s->primary_key) add_index(table, i, columns);
+    if (i != primary_key) add_index(table, i, columns);
 
   if (!hidden_row_id) {
     const Index &pk = indexes[0];
@@ -206,6 +206,58 @@ uint64_t Layout::fingerprint_in(const uint32_t *order) const {
   return h;
 }
 
+/* ---- a primary key that is none -------------------------------------------------------- */
+
+/* A column of the TABLE is in such keys as the server finds without a primary key: those that have
+   all of it. */
+static void find_keys_of_columns(TABLE *table, const handler *file) {
+  for (Field **field = table->field; *field; field++) {
+    (*field)->flags &= ~PRI_KEY_FLAG;
+    (*field)->part_of_key.clear_all();
+    (*field)->part_of_sortkey.clear_all();
+  }
+  for (uint no = 0; no < table->s->keys; no++) {
+    const KEY &key = table->key_info[no];
+    if (key.algorithm == HA_KEY_ALG_LONG_HASH) continue;
+    for (uint part = 0; part < key.user_defined_key_parts; part++) {
+      Field *field = table->field[key.key_part[part].fieldnr - 1];
+      if (field->key_length() != key.key_part[part].length || field->flags & BLOB_FLAG) continue;
+      if (file->index_flags(no, part, false) & HA_KEYREAD_ONLY) field->part_of_key.set_bit(no);
+      if (file->index_flags(no, part, true) & HA_READ_ORDER) field->part_of_sortkey.set_bit(no);
+    }
+  }
+}
+
+/* No key goes on with the columns of the primary key. Others may be reading what is right already.
+ */
+static void end_keys_as_defined(KEY *keys, uint count) {
+  for (KEY *key = keys; key < keys + count; key++) {
+    if (key->ext_key_parts == key->user_defined_key_parts && !(key->ext_key_flags & HA_EXT_NOSAME))
+      continue;
+    key->ext_key_parts = key->user_defined_key_parts;
+    key->ext_key_part_map = 0;
+    key->ext_key_flags &= ~static_cast<ulong>(HA_EXT_NOSAME);
+  }
+}
+
+/* The columns of the TABLE_SHARE keep PRI_KEY_FLAG: every TABLE that is made of it, also one that
+   another thread is making now, is told by its own open. What the threads write into the
+   TABLE_SHARE is the same. */
+void forget_primary_key(TABLE *table, const handler *file) {
+  bool believed = false;
+  for (Field **field = table->field; *field; field++)
+    if ((*field)->flags & PRI_KEY_FLAG) believed = true;
+  if (!believed) return;
+  TABLE_SHARE *s = table->s;
+  end_keys_as_defined(s->key_info, s->keys);
+  end_keys_as_defined(table->key_info, s->keys);
+  s->primary_key = MAX_KEY;
+  find_keys_of_columns(table, file);
+  const KEY &first = table->key_info[0];
+  first.key_part[0].field->flags |=
+      first.user_defined_key_parts == 1 ? UNIQUE_KEY_FLAG : MULTIPLE_KEY_FLAG;
+}
+
 /* ---- shares ------------------------------------------------------------------------ */
 
 Share::~Share() {
@@ -217,18 +269,31 @@ static void take_name(void *names, fe_slice name) {
       reinterpret_cast<const char *>(name.ptr), name.len);
 }
 
-int Share::open_table(THD *thd) {
+/* A sorted .frm file may begin with another key than before: one that does without NULL only since
+   an ALTER TABLE which did not sort, and which the server now takes for the primary key of rows
+   that have none. */
+void Share::take_core_order(const TABLE *form) {
+  std::vector<std::string> names;
+  fe_table_index_names(table, take_name, &names);
+  if (!layout.hidden_row_id && !names.empty() && names[0] == kHiddenIndexName) {
+    layout = Layout();
+    layout.init(form, MAX_KEY);
+    sql_print_information(
+        "Ferrite: the rows of table %s have no primary key, though its .frm file begins with a key "
+        "that could be one; ALTER TABLE ... FORCE makes it the primary key",
+        name.c_str());
+  }
+  layout.arrange(names);
+}
+
+int Share::open_table(const TABLE *form, THD *thd) {
   fe_code rc = fe_table_open(ferrite_engine, name.c_str(), &table);
   if (rc != FE_OK) {
     table = nullptr;
     return ferrite_table_error(rc, thd);
   }
   const fe_slice definition = fe_table_definition(table);
-  if (!has_fingerprint(layout, definition)) {
-    std::vector<std::string> names;
-    fe_table_index_names(table, take_name, &names);
-    layout.arrange(names);
-  }
+  if (!has_fingerprint(layout, definition)) take_core_order(form);
   int err = check_definition(layout, definition, name.c_str());
   if (err) {
     fe_table_close(table);
@@ -237,11 +302,11 @@ int Share::open_table(THD *thd) {
   return err;
 }
 
-int Share::attach(const char *core_name, THD *thd) {
+int Share::attach(const char *core_name, const TABLE *form, THD *thd) {
   std::lock_guard<std::mutex> guard(mutex_);
   if (!table) {
     name = core_name;
-    if (int err = open_table(thd)) return err;
+    if (int err = open_table(form, thd)) return err;
   }
   users_++;
   return 0;
@@ -256,13 +321,13 @@ void Share::detach() {
   stats_loaded = false;
 }
 
-int Share::reopen(THD *thd) {
+int Share::reopen(const TABLE *form, THD *thd) {
   std::lock_guard<std::mutex> guard(mutex_);
   if (table) fe_table_close(table);
   table = nullptr;
   generation++;
   stats_loaded = false;
-  return open_table(thd);
+  return open_table(form, thd);
 }
 
 /* ---- names and definitions --------------------------------------------------------- */

@@ -29,6 +29,11 @@ constexpr uint32_t kRowIdBytes = 8;
 constexpr uint32_t kNoIndex = UINT_MAX32;
 constexpr char kHiddenIndexName[] = "GEN_CLUST_INDEX";
 
+/* The server has taken the first key of a table for its primary key, and the rows are clustered by
+   a hidden row id: tells `table`, and the TABLE_SHARE that it is of, that there is none. Nothing to
+   do for other tables. Called by every open, before the server does anything with the table. */
+void forget_primary_key(TABLE *table, const handler *file);
+
 /* The formats of one table, from the server's description of it. */
 struct Layout {
   RowFormat rows;
@@ -43,7 +48,9 @@ struct Layout {
   size_t max_scratch = 0;          /* longest part */
   size_t max_entries = 0;          /* keys and payloads of one row's secondary entries */
 
-  void init(const TABLE *table);
+  void init(const TABLE *table) { init(table, table->s->primary_key); }
+  /* With that key as the clustered index; MAX_KEY: none of the server's. */
+  void init(const TABLE *table, uint primary_key);
   /* The server sorts the keys of a table anew when it writes a .frm file for changed partitions,
      and compares those of tables by name where it exchanges them: it may list them in another order
      than the core has its indexes in. These take the core's: `names` of them all, or that of
@@ -81,11 +88,11 @@ class Share : public Handler_share {
   explicit Share(const TABLE *table) { layout.init(table); }
   ~Share() override;
 
-  /* Opens the core's table for one more handler, or closes it for one. */
-  int attach(const char *core_name, THD *thd);
+  /* Opens the core's table for one more handler, or closes it for one. `form` is of the server. */
+  int attach(const char *core_name, const TABLE *form, THD *thd);
   void detach();
   /* After TRUNCATE: opens the table anew; handlers notice by the generation. */
-  int reopen(THD *thd);
+  int reopen(const TABLE *form, THD *thd);
 
   Layout layout;
   std::string name;
@@ -104,7 +111,8 @@ class Share : public Handler_share {
   bool stats_running = false;
 
  private:
-  int open_table(THD *thd);
+  int open_table(const TABLE *form, THD *thd);
+  void take_core_order(const TABLE *form);
   std::mutex mutex_;
   uint users_ = 0;
 };

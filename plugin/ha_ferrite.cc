@@ -95,11 +95,12 @@ Share *ha_ferrite::get_share() {
 
 int ha_ferrite::open(const char *name, int, uint) {
   m_share = get_share();
-  if (int err = m_share->attach(ferrite::core_table_name(name).c_str(), ha_thd())) {
+  if (int err = m_share->attach(ferrite::core_table_name(name).c_str(), table, ha_thd())) {
     if (err != HA_ERR_NO_SUCH_TABLE) return err;
     return ferrite_table_is_lost(table->s->db.str, table->s->table_name.str);
   }
   m_attached = true;
+  if (layout().hidden_row_id) ferrite::forget_primary_key(table, this);
   m_sequence = table->s->table_type == TABLE_TYPE_SEQUENCE;
   m_generation = m_share->generation;
   m_cursors.assign(layout().indexes.size(), Cursor{});

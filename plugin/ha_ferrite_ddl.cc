@@ -388,7 +388,7 @@ int ha_ferrite::truncate() {
                                  ferrite_ddl_wait_ms(ha_thd()));
   if (rc == FE_REFERENCED) return refuse_truncate();
   if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
-  int err = m_share->reopen(ha_thd());
+  int err = m_share->reopen(table, ha_thd());
   m_generation = m_share->generation;
   return err;
 }

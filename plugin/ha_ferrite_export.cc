@@ -270,7 +270,7 @@ int ha_ferrite::import_table(THD *thd) {
     default:
       return ferrite_table_error(rc, thd);
   }
-  const int err = m_share->reopen(thd);
+  const int err = m_share->reopen(table, thd);
   m_generation = m_share->generation;
   m_exported = true;
   end_export();

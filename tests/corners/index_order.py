@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 
-from corners.env import DATABASE, Env, Session, equal
+from corners.env import DATABASE, Env, Session, equal, expect
 
 PARTED = (
     "id INT NOT NULL, a INT NOT NULL, b INT NOT NULL, c VARCHAR(20), PRIMARY KEY (id), UNIQUE ua (a, id),"
@@ -153,3 +153,169 @@ def scenario_imported(env: Env) -> None:
     session.run("ALTER TABLE y DROP KEY ua, DROP KEY ub, ADD UNIQUE ua (b, id), ADD UNIQUE ub (a, id)")
     shutil.copy(copy, env.datadir / DATABASE / "y.ferrite")
     equal(session.error("ALTER TABLE y IMPORT TABLESPACE"), 1808, "other keys of the same names")
+
+
+# ---- without a primary key ------------------------------------------------------------------
+
+# Until b becomes NOT NULL no key can be a primary key; in a sorted .frm file ub then is the first and could be.
+PROMOTED = (
+    "id INT NOT NULL, a INT, b INT, c VARCHAR(20), d INT, e TEXT, UNIQUE ua (a, id), UNIQUE ub (b, id), KEY c (c),"
+    " KEY d (d)"
+)
+# Rows that are left of 250.
+PROMOTING = {
+    "DROP PARTITION p0": 200,
+    "ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))": 250,
+    "REORGANIZE PARTITION p0, p1 INTO (PARTITION q VALUES LESS THAN (200))": 250,
+    "REBUILD PARTITION p1": 250,
+    "TRUNCATE PARTITION p1": 150,
+    "CONVERT PARTITION p0 TO TABLE x": 200,
+}
+READS = [
+    "SELECT id, b FROM {t} FORCE INDEX (c) WHERE c = 'c3' AND b BETWEEN 1740 AND 1850 ORDER BY id",
+    "SELECT b FROM {t} FORCE INDEX (c) WHERE c = 'c3' ORDER BY b",
+    "SELECT b FROM {t} FORCE INDEX (c) WHERE c = 'c3' ORDER BY b DESC LIMIT 5",
+    "SELECT MIN(b), MAX(b) FROM {t} WHERE c = 'c3'",
+    "SELECT c, MIN(b), MAX(b) FROM {t} GROUP BY c ORDER BY c",
+    "SELECT DISTINCT c, b FROM {t} FORCE INDEX (c) WHERE c IN ('c2', 'c3') ORDER BY 1, 2",
+    "SELECT id, a, b, e FROM {t} WHERE c = 'c3' AND d = 4 ORDER BY id",
+    "SELECT id, e FROM {t} WHERE c = 'c3' OR d = 4 ORDER BY id",
+    "SELECT id FROM {t} WHERE b = 1850 OR d = 4 ORDER BY id",
+    "SELECT t.id, t.e FROM u JOIN {t} AS t ON t.d = u.x WHERE t.b > 1750 ORDER BY t.id",
+    "SELECT id FROM {t} WHERE id IN (SELECT v.id FROM {t} AS v JOIN u ON v.d = u.x) ORDER BY id",
+    "SELECT id, e FROM {t} FORCE INDEX (d) WHERE d = 4 ORDER BY e, id",
+    "SELECT id FROM {t} WHERE b BETWEEN 1800 AND 1820 AND d < 5 ORDER BY id",
+    "SELECT COUNT(*), SUM(b) FROM {t}",
+    "SELECT * FROM {t} ORDER BY id",
+]
+WRITES = [
+    "UPDATE {t} FORCE INDEX (c) SET b = b + 10000 WHERE c = 'c3'",
+    "UPDATE {t} FORCE INDEX (c) SET b = b + 1 WHERE c = 'c4' ORDER BY b DESC",
+    "UPDATE {t} SET b = b + 20000 WHERE b < 1900 ORDER BY id LIMIT 10",
+    "UPDATE {t} AS t JOIN u ON t.d = u.x SET t.b = t.b + 30000, t.c = 'moved'",
+    "DELETE t FROM {t} AS t JOIN u ON t.d = u.x WHERE t.a MOD 3 = 0",
+    "REPLACE INTO {t} VALUES (60, 60, 7, 'r', 1, 'r'), (250, 250, 8, 'r', 2, 'r')",
+    "INSERT INTO {t} VALUES (60, 60, 9, 'i', 1, 'i'), (250, 1, 8, 'i', 2, 'i') ON DUPLICATE KEY UPDATE b = b + 5, e = 'dup'",
+    "DELETE FROM {t} WHERE b > 40000 OR d = 5",
+]
+
+
+def _make_unpromoted(session: Session) -> None:
+    """The table t, and r of the same rows, which no ALTER sorts."""
+    session.run("DROP TABLE IF EXISTS t, x, r, u")
+    session.run("CREATE TABLE u (x INT)")
+    session.run("INSERT INTO u VALUES (2), (3)")
+    for table, rest in (("t", f"ENGINE=FERRITE {PARTS}"), ("r", "ENGINE=InnoDB")):
+        session.run(f"CREATE TABLE {table} ({PROMOTED}) {rest}")
+        session.run(
+            f"INSERT INTO {table} SELECT seq, seq, 2000 - seq, CONCAT('c', seq MOD 9), seq MOD 7,"
+            " REPEAT(seq, 5) FROM seq_50_to_299"
+        )
+        session.run(f"ALTER TABLE {table} MODIFY b INT NOT NULL")
+
+
+def _same_rows(session: Session, table: str, what: str) -> None:
+    """Of `table` and r, by every index and after writes."""
+    session.run(f"DELETE FROM r WHERE id NOT IN (SELECT id FROM {table})")
+    for sql in [*READS, *WRITES, *READS]:
+        equal(session.answer(sql.format(t=table)), session.answer(sql.format(t="r")), f"{what}: {sql}")
+    for key in ("ua", "ub", "c", "d"):
+        by_key = f"SELECT * FROM {{}} FORCE INDEX ({key}) WHERE {key[-1]} IS NOT NULL ORDER BY id, b"
+        equal(session.run(by_key.format(table)), session.run(by_key.format("r")), f"{what}, by {key}")
+    equal(session.run(f"CHECK TABLE {table} EXTENDED")[-1][-1], "OK", what)
+
+
+def scenario_without_primary_key(env: Env) -> None:
+    """A changed partition gave such a table a primary key which its rows did not have: it could not be opened."""
+    session = env.session()
+    for switches in ("", "SET optimizer_switch='mrr=on,mrr_sort_keys=on,mrr_cost_based=off', join_cache_level=8"):
+        if switches:
+            session.run(switches)
+        for change, left in PROMOTING.items():
+            _make_unpromoted(session)
+            session.run(f"ALTER TABLE t {change}")
+            session.run("FLUSH TABLES")
+            equal(session.value("SELECT COUNT(*) FROM t"), left, change)
+            if switches:
+                session.run("ANALYZE TABLE t PERSISTENT FOR ALL")
+            if "CONVERT" in change:
+                session.run("CREATE TABLE s LIKE r")
+                session.run("INSERT INTO s SELECT * FROM r")
+                equal(session.value("SELECT COUNT(*) FROM x"), 50, "the partition that is a table")
+                _same_rows(session, "x", change)
+                session.run("DROP TABLE r")
+                session.run("RENAME TABLE s TO r")
+            _same_rows(session, "t", change)
+    expect("have no primary key" in env.log(), "nothing about it in the error log")
+
+
+def scenario_without_primary_key_altered(env: Env) -> None:
+    """Such a table takes further changes of its partitions, and ALTER TABLE ... FORCE ends it."""
+    session = env.session()
+    for change in (
+        "ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))",
+        "DROP PARTITION p1",
+        "REORGANIZE PARTITION p1, p2 INTO (PARTITION q VALUES LESS THAN (300))",
+        "REBUILD PARTITION ALL",
+        "TRUNCATE PARTITION p2",
+        "COMMENT 'c'",
+        "ADD KEY more (c, b)",
+        "RENAME INDEX ua TO first_one",
+        "DROP KEY ua",
+        "DROP KEY ub",
+        "MODIFY b INT NULL",
+        "REMOVE PARTITIONING",
+        "FORCE",
+    ):
+        _make_unpromoted(session)
+        session.run("ALTER TABLE t DROP PARTITION p0")
+        session.run("INSERT INTO t VALUES (120, 1, 1, '', 0, ''), (130, 0, 0, '', 0, '')")
+        session.run(f"ALTER TABLE t {change}")
+        rows = session.run("SELECT * FROM t ORDER BY id, b")
+        session.run("ALTER TABLE t ADD KEY e (e(10))")
+        session.run("FLUSH TABLES")
+        equal(session.run("SELECT * FROM t ORDER BY id, b"), rows, change)
+        equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", change)
+    session.run("INSERT INTO t VALUES (131, 0, 5, '', 0, '')")
+    env.crash()
+    session = env.session()
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "after a crash")
+
+
+def scenario_opened_by_many(env: Env) -> None:
+    """Each of those who open it at the same time finds it without a primary key."""
+    session = env.session()
+    _make_unpromoted(session)
+    session.run("ALTER TABLE t DROP PARTITION p0")
+    reads = []
+    for rows, part in (
+        ("id >= 100", ""),
+        ("id BETWEEN 100 AND 199", "PARTITION (p1)"),
+        ("id >= 200", "PARTITION (p2)"),
+    ):
+        wanted = session.run(f"SELECT b FROM r WHERE c = 'c3' AND {rows} ORDER BY b")
+        reads.append((env.session(), f"SELECT b FROM t {part} FORCE INDEX (c) WHERE c = 'c3' ORDER BY b", wanted))
+    for _ in range(15):
+        session.run("FLUSH TABLES")
+        for running, wanted in [(other.start(sql), wanted) for other, sql, wanted in reads]:
+            equal(running.answer(), wanted, running.sql)
+
+
+def scenario_automatic_history(env: Env) -> None:
+    """Partitions for history that the server adds by itself."""
+    session = env.session()
+    session.run("SET system_versioning_alter_history=KEEP, timestamp=UNIX_TIMESTAMP('2020-01-01 00:10:00')")
+    session.run(
+        "CREATE TABLE t (id INT, a INT, b INT, UNIQUE ua (a), UNIQUE ub (b)) ENGINE=FERRITE WITH SYSTEM VERSIONING"
+        " PARTITION BY SYSTEM_TIME INTERVAL 1 HOUR STARTS '2020-01-01 00:00:00' AUTO PARTITIONS 3"
+    )
+    session.run("INSERT INTO t SELECT seq, seq, 1000 - seq FROM seq_1_to_50")
+    session.run("ALTER TABLE t MODIFY b INT NOT NULL")
+    for hour in (3, 4, 5, 6):
+        session.run(f"SET timestamp=UNIX_TIMESTAMP('2020-01-01 0{hour}:10:00')")
+        session.run("UPDATE t SET b = b + 1000 WHERE a > 25")
+        session.run("FLUSH TABLES")
+    equal(session.value("SELECT COUNT(*) FROM t"), 50, "rows")
+    equal(session.value("SELECT COUNT(*) FROM t FOR SYSTEM_TIME ALL"), 150, "with their history")
+    equal(session.value("SELECT SUM(b) FROM t"), 1000 * 50 - 1275 + 4 * 1000 * 25, "their values")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "t")
