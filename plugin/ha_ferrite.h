@@ -270,6 +270,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info);
   int largest_autoinc(fe_isolation isolation, ulonglong *value);
+  bool has_rows_like(const TABLE *parts) const;
   int redescribe(const TABLE *altered_table, Alter_inplace_info *info, ulonglong next);
   bool plan_indexes(const TABLE *altered_table, const Alter_inplace_info *info,
                     ferrite::IndexChange *change) const;

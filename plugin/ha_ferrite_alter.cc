@@ -52,8 +52,34 @@ void ha_ferrite::update_create_info(HA_CREATE_INFO *create_info) {
   create_info->auto_increment_value = stats.auto_increment_value;
 }
 
+/* Of whose partitions does this statement make a table, or of a table one? */
+static const TABLE *partitioned_by(const THD *thd) {
+  constexpr auto kMoves = ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
+  const LEX *lex = thd->lex;
+  if (lex->sql_command != SQLCOM_ALTER_TABLE || !(lex->alter_info.partition_flags & kMoves))
+    return nullptr;
+  for (const TABLE_LIST *used = lex->query_tables; used; used = used->next_global)
+    if (used->table && used->table->part_info) return used->table;
+  return nullptr;
+}
+
+/* The server compares keys by their names: which one comes first, and so is the primary key, it
+   does not ask, nor whether a column of the partitions alone is generated. */
+bool ha_ferrite::has_rows_like(const TABLE *parts) const {
+  if (parts->s->fields != table->s->fields) return false;
+  for (uint i = 0; i < parts->s->fields; i++)
+    if (!parts->field[i]->vcol_info != !table->field[i]->vcol_info) return false;
+  Layout theirs;
+  theirs.init(parts);
+  std::vector<std::string> names;
+  for (const ferrite::Index &index : layout().indexes) names.push_back(index.name);
+  return theirs.arrange(names) && theirs.fingerprint() == layout().fingerprint();
+}
+
 bool ha_ferrite::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) {
   if (table_changes != IS_EQUAL_YES) return COMPATIBLE_DATA_NO;
+  const TABLE *parts = partitioned_by(ha_thd());
+  if (parts && !has_rows_like(parts)) return COMPATIBLE_DATA_NO;
   if (create_info->used_fields & (HA_CREATE_USED_AUTO | kCheckedOptions)) return COMPATIBLE_DATA_NO;
   return COMPATIBLE_DATA_YES;
 }

@@ -319,3 +319,64 @@ def scenario_automatic_history(env: Env) -> None:
     equal(session.value("SELECT COUNT(*) FROM t FOR SYSTEM_TIME ALL"), 150, "with their history")
     equal(session.value("SELECT SUM(b) FROM t"), 1000 * 50 - 1275 + 4 * 1000 * 25, "their values")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "t")
+
+
+# ---- tables that do not fit -----------------------------------------------------------------
+
+# Of the partitioned table; of the other: what differs in the primary key, or in what rows are.
+UNFIT = [
+    (
+        "a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a), UNIQUE u2 (a, b)",
+        "a INT NOT NULL, b INT NOT NULL, UNIQUE u2 (a, b), UNIQUE u1 (a)",
+    ),
+    ("a INT NOT NULL, v INT AS (a + 1) VIRTUAL", "a INT NOT NULL, v INT"),
+    ("a INT NOT NULL, v INT AS (a + 1) STORED", "a INT NOT NULL, v INT"),
+    ("a INT NOT NULL, v INT AS (a + 1) VIRTUAL, KEY (v)", "a INT NOT NULL, v INT, KEY (v)"),
+    ("a INT NOT NULL, v INT AS (a + 1) VIRTUAL", "a INT NOT NULL, v INT AS (a + 2) VIRTUAL"),
+]
+
+
+def _refused(session: Session, what: str) -> None:
+    """Rows of t and x stay where they are."""
+    before = session.run("SELECT * FROM t ORDER BY a"), session.run("SELECT * FROM x ORDER BY a")
+    for change in ("EXCHANGE PARTITION p0 WITH TABLE x", "CONVERT TABLE x TO PARTITION p9 VALUES LESS THAN (900)"):
+        equal(session.error(f"ALTER TABLE t {change}"), 1736, f"{change}: {what}")
+        session.run("FLUSH TABLES")
+        after = session.run("SELECT * FROM t ORDER BY a"), session.run("SELECT * FROM x ORDER BY a")
+        equal(after, before, f"{change}: {what}")
+
+
+def scenario_not_exchanged(env: Env) -> None:
+    """EXCHANGE PARTITION and CONVERT TABLE took tables whose rows the other's definition could not read: both were lost."""
+    session = env.session()
+    for parted, other in UNFIT:
+        session.run("DROP TABLE IF EXISTS t, x")
+        session.run(
+            f"CREATE TABLE t ({parted}) ENGINE=FERRITE PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (100))"
+        )
+        session.run(f"CREATE TABLE x ({other}) ENGINE=FERRITE")
+        column = "b" if "b INT" in parted else "v"
+        session.run(f"INSERT INTO t (a{', b' if column == 'b' else ''}) VALUES (1{', 5' if column == 'b' else ''})")
+        session.run(
+            f"INSERT INTO x (a{'' if 'AS' in other else f', {column}'}) VALUES (2{'' if 'AS' in other else ', 6'})"
+        )
+        _refused(session, other)
+    _make_unpromoted(session)
+    session.run("ALTER TABLE t DROP PARTITION p0")
+    session.run("CREATE TABLE x LIKE t")
+    session.run("ALTER TABLE x REMOVE PARTITIONING")
+    session.run("INSERT INTO x VALUES (150, 1, 1, '', 0, '')")
+    equal(session.error("ALTER TABLE t EXCHANGE PARTITION p1 WITH TABLE x"), 1736, "a table with that primary key")
+    session.run("FLUSH TABLES")
+    equal(session.value("SELECT COUNT(*) FROM x"), 1, "x")
+    equal(session.value("SELECT COUNT(*) FROM t"), 200, "t")
+    # Neither has one.
+    session.run("ALTER TABLE t CONVERT PARTITION p1 TO TABLE y")
+    session.run(
+        "ALTER TABLE t REORGANIZE PARTITION p2 INTO (PARTITION p1 VALUES LESS THAN (200), PARTITION p2 VALUES LESS THAN (300))"
+    )
+    session.run("ALTER TABLE t EXCHANGE PARTITION p1 WITH TABLE y")
+    session.run("FLUSH TABLES")
+    equal(session.value("SELECT COUNT(*) FROM t"), 200, "t after an exchange")
+    equal(session.value("SELECT COUNT(*) FROM y"), 0, "y after an exchange")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "t after an exchange")
