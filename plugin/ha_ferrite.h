@@ -266,6 +266,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int update_generated(const uchar *old_data, const uchar *new_data);
   int remove_generated(const uchar *buf);
   static bool changes_kept_values(TABLE *altered_table, const Alter_inplace_info *info);
+  static bool has_new_check(const Alter_inplace_info *info);
 
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info);

@@ -17,8 +17,9 @@
 
 using ferrite::Layout;
 
-/* What may change without a look at the rows, if the fingerprint agrees. A new CHECK
-   constraint is not here: the rows must pass it. */
+/* What may change without a look at the rows, if the fingerprint agrees. A new CHECK constraint is
+   not here: the rows must pass it. (That of a column is none of the server's changes: see
+   has_new_check().) */
 static constexpr alter_table_operations kNoData =
     ALTER_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT |
     ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH | ALTER_CONVERT_TO |
@@ -133,7 +134,8 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
       ha_alter_info->unsupported_reason =
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
   }
-  if (changes & ~(kNoData | kIndexChanges) || changes_kept_values(altered_table, ha_alter_info))
+  if (changes & ~(kNoData | kIndexChanges) || changes_kept_values(altered_table, ha_alter_info) ||
+      has_new_check(ha_alter_info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (changes & (kIndexChanges | kNewNames) &&
       ferrite::refuse_reserved_names(ha_thd(), altered_table))

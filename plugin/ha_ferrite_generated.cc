@@ -216,6 +216,18 @@ bool ferrite::computes_otherwise(TABLE *altered, Alter_info *info, const Field *
   return any_new_values(altered, info, bases, true);
 }
 
+/* Has a column got a CHECK constraint, or another one? The server takes that for a new default, and
+   rows are checked by a copy only. */
+bool ha_ferrite::has_new_check(const Alter_inplace_info *info) {
+  List_iterator_fast<Create_field> definitions(info->alter_info->create_list);
+  while (const Create_field *to = definitions++) {
+    const Virtual_column_info *check = to->check_constraint;
+    const Virtual_column_info *old = to->field ? to->field->check_constraint : nullptr;
+    if (check && check != old && (!old || !old->is_equal(check, true))) return true;
+  }
+  return false;
+}
+
 /* The server looks at each generated column by itself. Here it is whether one whose values are
    kept, or a CHECK constraint, is computed from a column that changes, through others or not. */
 bool ha_ferrite::changes_kept_values(TABLE *altered_table, const Alter_inplace_info *info) {
