@@ -100,7 +100,7 @@ impl State {
     fn new_index_id(&mut self) -> Result<IndexId> {
         let id = IndexId(self.next.index);
         assert!(id.0 >= FIRST_INDEX, "index {id} is no table's");
-        if id.0 >= INDEX_IDS_END {
+        if id.0 == INDEX_IDS_END {
             return Err(Error::Unsupported(
                 "another index: all 2^32 index ids of this database are used up. What there is can be used as \
                  before. Dump the tables and load them into a new database"
