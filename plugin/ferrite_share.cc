@@ -120,6 +120,8 @@ void Layout::finish_index(const TABLE *table, Index *index) {
       for (size_t k = 0; pk && k < pk->parts.size(); k++)
         if (pk->parts[k].column.field_no + 1 == info.fieldnr) id = static_cast<int16_t>(~k);
     }
+    if (id >= 0 ? !index->parts[id].whole : pk && !pk->parts[~id].whole)
+      index->prefix_in_tuple = true;
     index->tuple_parts.push_back(id);
     index->tuple_part_bytes.push_back(info.store_length);
   }

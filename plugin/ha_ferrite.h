@@ -476,6 +476,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
   ulonglong m_autoinc_increment = 1;
 
   DsMrr_impl m_ds_mrr;
+  /* It reads entries first, and then rows in the order of their keys. */
+  bool m_mrr_in_steps = false;
+  int mrr_result(int err);
 };
 
 #endif

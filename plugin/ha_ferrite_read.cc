@@ -478,8 +478,9 @@ int ha_ferrite::cmp_ref(const uchar *ref1, const uchar *ref2) {
 
 Item *ha_ferrite::idx_cond_push(uint keyno, Item *idx_cond) {
   const Index &index = layout().indexes[layout().by_server[keyno]];
-  /* The range check needs whole columns; virtual ones are computed after the read. */
-  if (index.no == 0 || index.has_prefix || index.has_virtual) return idx_cond;
+  /* The check of the range needs whole columns, those of the primary key in the bounds, too;
+     virtual ones are computed after the read. */
+  if (index.no == 0 || index.prefix_in_tuple || index.has_virtual) return idx_cond;
   pushed_idx_cond = idx_cond;
   pushed_idx_cond_keyno = keyno;
   in_range_check_pushed_down = true;
@@ -496,11 +497,24 @@ bool ha_ferrite::rowid_filter_push(Rowid_filter *filter) {
 
 int ha_ferrite::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges,
                                       uint mode, HANDLER_BUFFER *buf) {
-  return m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
+  m_mrr_in_steps = !(mode & (HA_MRR_USE_DEFAULT_IMPL | HA_MRR_SORTED));
+  return mrr_result(m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf));
 }
 
+/* In steps (entries, then rows in the order of their keys) READ UNCOMMITTED may meet an entry whose
+   row is gone: it is passed over, as everywhere else. */
 int ha_ferrite::multi_range_read_next(range_id_t *range_info) {
-  return m_ds_mrr.dsmrr_next(range_info);
+  int err;
+  do err = m_ds_mrr.dsmrr_next(range_info);
+  while (err == HA_ERR_KEY_NOT_FOUND && m_mrr_in_steps && !ferrite::is_killed(ha_thd()));
+  return mrr_result(err);
+}
+
+/* A join by keys in batches takes an error without a message for the end of the rows. */
+int ha_ferrite::mrr_result(int err) {
+  if (err && err != HA_ERR_END_OF_FILE && m_mrr_in_steps && !ha_thd()->is_error())
+    print_error(err, MYF(0));
+  return err;
 }
 
 ha_rows ha_ferrite::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param,

@@ -111,6 +111,8 @@ struct Index {
   bool unique = false;
   bool has_prefix = false; /* some declared part is a column prefix */
   bool has_virtual = false;
+  /* Some part of the server's tuples is a column prefix, of the primary key behind it, too. */
+  bool prefix_in_tuple = false;
   std::vector<KeyPart> parts;      /* declared parts */
   std::vector<uint16_t> payload;   /* field numbers kept in the entry payload, in order */
   std::vector<uint8_t> covered;    /* by field number: 1 when an entry gives the column */
