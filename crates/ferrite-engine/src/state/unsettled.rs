@@ -315,7 +315,10 @@ impl Unsettled {
     /// Who has claimed that one does not settle it now.
     pub(crate) fn put_back(&self, txn: TxnId) {
         let mut slots = self.slots.write();
-        let entry = slots.entries.get(&txn).expect("it is one of them");
+        // The start commits it at this moment (`forget`).
+        let Some(entry) = slots.entries.get(&txn) else {
+            return;
+        };
         debug_assert!(entry.failed.is_none(), "{txn} was given up");
         let place = (entry.undo_bytes, txn);
         let is_new = slots.unclaimed.insert(place);
@@ -543,5 +546,15 @@ mod tests {
             assert!(!unsettled.end_of_versions(TxnId(5), &result));
             assert!(unsettled.next().is_none() && unsettled.count() == 0);
         }
+        // It waited for room, another one is to be rolled back, and the slot is prepared until the commit is logged.
+        let (unsettled, slot) = (Unsettled::default(), prepared(5));
+        unsettled.add(slot.clone());
+        unsettled.next().expect("it is left");
+        unsettled.forget(TxnId(5));
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+        assert!(slot.state.lock().is_prepared_as(TxnId(5)));
+        assert!(!unsettled.leave(TxnId(5)));
+        unsettled.put_back(TxnId(5));
+        assert!(unsettled.next().is_none() && unsettled.count() == 0);
     }
 }
