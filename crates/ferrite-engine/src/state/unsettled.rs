@@ -371,6 +371,20 @@ impl Unsettled {
         claim
     }
 
+    /// The decision that waits for that one while another settles it waits no more. What was left to it meanwhile is
+    /// anybody's again: of the thread, or of another decision.
+    pub(crate) fn await_no_more(&self, txn: TxnId) {
+        let mut slots = self.slots.write();
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return;
+        };
+        if std::mem::replace(&mut entry.awaited, Awaited::No) == Awaited::Left {
+            debug_assert!(entry.failed.is_none(), "{txn} was given up");
+            let place = (entry.undo_bytes, txn);
+            slots.unclaimed.insert(place);
+        }
+    }
+
     /// What waits for the versions of that one, which the caller makes.
     pub(crate) fn awaited(&self, txn: TxnId) -> Awaited {
         let slots = self.slots.read();
@@ -505,6 +519,45 @@ mod tests {
         unsettled.put_back(TxnId(5));
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
         assert!(unsettled.next().is_none());
+    }
+
+    /// A rollback waits for one whose versions are being made, and gives up: before it is left to it, or after that.
+    #[test]
+    fn what_was_left_to_a_rollback_that_gives_up_is_anybodys() {
+        for (left_first, commit) in [(false, false), (false, true), (true, false), (true, true)] {
+            let unsettled = Unsettled::default();
+            unsettled.add(prepared(5));
+            unsettled.next().expect("it is left");
+            let rollback = || unsettled.claim_or_await(TxnId(5), Awaited::Rollback);
+            assert_eq!(rollback(), Claim::Others);
+            if left_first {
+                assert!(unsettled.leave(TxnId(5)));
+                assert!(!unsettled.needs_thread(), "it is the rollback's");
+            }
+            unsettled.await_no_more(TxnId(5));
+            assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+            if !left_first {
+                assert!(!unsettled.leave(TxnId(5)), "to nobody");
+                unsettled.put_back(TxnId(5));
+            }
+            match commit {
+                true => {
+                    let commit = || unsettled.claim_or_await(TxnId(5), Awaited::Commit);
+                    assert_eq!(commit(), Claim::Mine);
+                    assert_eq!(commit(), Claim::Others);
+                    assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
+                }
+                false => {
+                    assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+                    assert_eq!(rollback(), Claim::Others);
+                    assert!(unsettled.leave(TxnId(5)));
+                    assert_eq!(rollback(), Claim::Mine);
+                }
+            }
+            unsettled.done(TxnId(5));
+            unsettled.await_no_more(TxnId(5));
+            assert_eq!(unsettled.claim(TxnId(5)), Claim::Settled);
+        }
     }
 
     /// The versions are there, or were given up, before the decision; or it is rolled back before it is told of.

@@ -255,6 +255,7 @@ impl Engine {
             }
             // The server waits for the connections before it stops us: as after a crash, it stays prepared.
             if self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down() {
+                self.unsettled.await_no_more(txn);
                 return Err(Error::Interrupted);
             }
             waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
