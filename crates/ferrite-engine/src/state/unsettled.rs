@@ -33,21 +33,38 @@ pub(crate) struct Unsettled {
 #[derive(Default)]
 struct Slots {
     entries: BTreeMap<TxnId, Entry>,
-    /// Those that nobody has claimed, with their undo: that with the least comes first.
-    unclaimed: BTreeSet<(u64, TxnId)>,
+    /// Those that nobody has claimed and that are to be rolled back, with their undo: that with the least comes first.
+    rollbacks: BTreeSet<(u64, TxnId)>,
+    /// The same of those that were prepared when they came here: one that the start decides to roll back is here until
+    /// that is told.
+    prepared: BTreeSet<(u64, TxnId)>,
     /// A thread asks for the next one until there is none.
     has_thread: bool,
 }
 
 impl Slots {
-    /// The first unclaimed one that is to be rolled back, among the first ones.
-    fn rollback(&self) -> Option<(u64, TxnId)> {
-        let is_prepared = |txn| {
-            let entry: Option<&Entry> = self.entries.get(txn);
-            entry.is_some_and(|l| l.slot.state.lock().is_prepared_as(*txn))
+    /// The unclaimed one to be settled next.
+    fn first(&self) -> Option<(u64, TxnId)> {
+        let first = self.rollbacks.first().or_else(|| self.prepared.first());
+        first.copied()
+    }
+
+    /// Nobody claims that entry any more.
+    fn unclaim(&mut self, txn: TxnId) {
+        let entry = self.entries.get(&txn).expect("it is one of them");
+        let place = (entry.undo_bytes, txn);
+        let is_prepared = entry.slot.state.lock().is_prepared_as(txn);
+        let (of_its_kind, others) = match is_prepared {
+            true => (&mut self.prepared, &self.rollbacks),
+            false => (&mut self.rollbacks, &self.prepared),
         };
-        let mut first = self.unclaimed.iter().take(LOOKED_AT);
-        first.find(|(_, txn)| !is_prepared(txn)).copied()
+        let is_new = of_its_kind.insert(place) && !others.contains(&place);
+        assert!(is_new, "{txn} was claimed by nobody");
+    }
+
+    /// False: it is not unclaimed.
+    fn claim(&mut self, place: (u64, TxnId)) -> bool {
+        self.rollbacks.remove(&place) || self.prepared.remove(&place)
     }
 }
 
@@ -90,9 +107,6 @@ impl Entry {
     }
 }
 
-/// Among so many unclaimed ones a rollback is looked for.
-const LOOKED_AT: usize = 256;
-
 /// What who wants to settle a transaction learns.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -121,9 +135,9 @@ impl Unsettled {
     }
 
     fn put(&self, slots: &mut Slots, txn: TxnId, entry: Entry) {
-        slots.unclaimed.insert((entry.undo_bytes, txn));
         let before = slots.entries.insert(txn, entry);
         assert!(before.is_none(), "transaction {txn} is settled twice");
+        slots.unclaim(txn);
         self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
         self.left.fetch_add(1, Ordering::SeqCst);
     }
@@ -136,9 +150,11 @@ impl Unsettled {
         if let Some(entry) = slots.entries.get_mut(&txn) {
             debug_assert_eq!(entry.undo_bytes, undo_bytes, "{txn}: another's undo");
             // It could not be given its versions, which it does not need any more.
-            if entry.failed.take().is_some() {
-                slots.unclaimed.insert(place);
+            let was_given_up = entry.failed.take().is_some();
+            if was_given_up || slots.prepared.remove(&place) {
+                slots.rollbacks.insert(place);
             }
+            debug_assert!(!slots.prepared.contains(&place), "{txn} is prepared");
             return;
         }
         debug_assert!(!slot.state.lock().is_prepared_as(txn), "{txn} is prepared");
@@ -151,14 +167,14 @@ impl Unsettled {
     /// True: the caller is to start a thread that asks for the next one until there is none.
     pub(crate) fn needs_thread(&self) -> bool {
         let mut slots = self.slots.write();
-        let needs = !slots.has_thread && !slots.unclaimed.is_empty();
+        let needs = !slots.has_thread && slots.first().is_some();
         slots.has_thread |= needs;
         needs
     }
 
     /// One is to be rolled back, and nobody has claimed it.
     pub(crate) fn has_rollback(&self) -> bool {
-        self.slots.read().rollback().is_some()
+        !self.slots.read().rollbacks.is_empty()
     }
 
     /// Are versions of that one still to be made?
@@ -262,14 +278,12 @@ impl Unsettled {
     /// versions, for which no row waits. None: there is none, and whoever hands one over starts another thread.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
         let mut slots = self.slots.write();
-        let first = slots
-            .rollback()
-            .or_else(|| slots.unclaimed.first().copied());
-        let Some((undo_bytes, txn)) = first else {
+        let Some(place) = slots.first() else {
             slots.has_thread = false;
             return None;
         };
-        slots.unclaimed.remove(&(undo_bytes, txn));
+        let (was_free, txn) = (slots.claim(place), place.1);
+        debug_assert!(was_free, "{txn} is claimed twice");
         let next = slots.entries.get_mut(&txn).expect("it is one of them");
         debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
         Some((txn, next.slot.clone()))
@@ -297,9 +311,7 @@ impl Unsettled {
         };
         if !entry.slot.state.lock().is_prepared_as(txn) {
             entry.has_versions = result.is_ok();
-            let place = (entry.undo_bytes, txn);
-            let is_new = slots.unclaimed.insert(place);
-            assert!(is_new, "{txn} was claimed by nobody");
+            slots.unclaim(txn);
             return false;
         }
         match result {
@@ -320,9 +332,7 @@ impl Unsettled {
             return;
         };
         debug_assert!(entry.failed.is_none(), "{txn} was given up");
-        let place = (entry.undo_bytes, txn);
-        let is_new = slots.unclaimed.insert(place);
-        assert!(is_new, "{txn} was claimed by nobody");
+        slots.unclaim(txn);
     }
 
     /// That one is committed in a moment, and nobody will ask for its versions.
@@ -344,7 +354,7 @@ impl Unsettled {
             return Claim::Failed(reason.clone());
         }
         let place = (entry.undo_bytes, txn);
-        match slots.unclaimed.remove(&place) {
+        match slots.claim(place) {
             true => Claim::Mine,
             false => Claim::Others,
         }
@@ -380,8 +390,7 @@ impl Unsettled {
         };
         if std::mem::replace(&mut entry.awaited, Awaited::No) == Awaited::Left {
             debug_assert!(entry.failed.is_none(), "{txn} was given up");
-            let place = (entry.undo_bytes, txn);
-            slots.unclaimed.insert(place);
+            slots.unclaim(txn);
         }
     }
 
@@ -425,7 +434,7 @@ impl Unsettled {
     fn remove(&self, slots: &mut Slots, txn: TxnId) {
         let was = slots.entries.remove(&txn);
         let was = was.expect("it is one of them");
-        slots.unclaimed.remove(&(was.undo_bytes, txn));
+        slots.claim((was.undo_bytes, txn));
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         assert!(left > 0, "more are settled than there were");
     }
@@ -519,6 +528,43 @@ mod tests {
         unsettled.put_back(TxnId(5));
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
         assert!(unsettled.next().is_none());
+    }
+
+    /// However many prepared ones have less undo, and however the rollback came about.
+    #[test]
+    fn a_rollback_comes_before_the_versions_of_many() {
+        let unsettled = Unsettled::default();
+        let slots: Vec<_> = (1..=1000).map(prepared).collect();
+        slots.iter().for_each(|slot| unsettled.add(slot.clone()));
+        // One that was cut off.
+        unsettled.add(slot(2000));
+        assert!(unsettled.has_rollback());
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(2000));
+        assert!(!unsettled.has_rollback(), "it is claimed");
+        // One that the start decides while nobody has it; that is told a moment later.
+        slots[899].state.lock().take_name();
+        unsettled.hand_over(TxnId(900), &slots[899], 0);
+        assert!(unsettled.has_rollback());
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(900));
+        // While somebody has it, who puts it back before that is told, or after it.
+        for (told_first, txn) in [(false, 950), (true, 951)] {
+            let slot = &slots[txn as usize - 1];
+            assert_eq!(unsettled.claim(TxnId(txn)), Claim::Mine);
+            slot.state.lock().take_name();
+            if told_first {
+                unsettled.hand_over(TxnId(txn), slot, 0);
+                assert!(!unsettled.has_rollback(), "it is claimed");
+            }
+            unsettled.put_back(TxnId(txn));
+            assert!(unsettled.has_rollback());
+            if !told_first {
+                unsettled.hand_over(TxnId(txn), slot, 0);
+            }
+            assert_eq!(unsettled.next().expect("it is left").0, TxnId(txn));
+            assert!(!unsettled.has_rollback(), "it is claimed");
+        }
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(1));
+        assert_eq!(unsettled.count(), 1001);
     }
 
     /// A rollback waits for one whose versions are being made, and gives up: before it is left to it, or after that.
