@@ -1,4 +1,5 @@
-//! The files of the log: preparing them ahead of need, recycling them, finding one.
+//! The files of the log: preparing them ahead of need, recycling them, finding one. Those that are there at a start
+//! are in `directory`.
 //!
 //! A segment is `redo.NNNNNNNN`, always of full length, allocated and written with zeroes
 //! (or with stale content of an earlier number) and durable under its name before anything
@@ -10,12 +11,16 @@
 //! Invariants: the segments on disk are first..ready, without gaps; `ready` grows only
 //! after the directory is durable; `first` never passes the segment that holds the last
 //! byte before the oldest needed position (the epoch is read from there); `ready` falls only
-//! over segments above `handed`, which nobody was ever given to write to.
+//! over segments above `handed`, which nobody was ever given to write to. A file whose rename or removal fails is a
+//! segment still, for another try: no file is in the directory that nobody knows of.
 //! Locking: `preparing` (held over file operations) before `open` (a map, held briefly); `clean`,
 //! `why_tight` and `news` are leaves. Who needs a file waits for `preparing` or for news of it.
 
-use crate::format::{check, parse_segment_name, sector_of, segment_name, Geometry};
-use crate::format::{BLOCK, BLOCK_SECTORS, SECTOR};
+mod directory;
+
+pub(crate) use directory::wipe;
+
+use crate::format::{sector_of, segment_name, Geometry, BLOCK, BLOCK_SECTORS};
 use crate::pace::Pace;
 use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,37 +77,6 @@ pub(crate) struct Segments {
     pub(crate) scrubbed_bytes: Counter,
 }
 
-/// What is in the directory.
-pub(crate) struct Listing {
-    /// Numbers of the segment files, ascending.
-    pub segments: Vec<u64>,
-    /// An unfinished file is there.
-    pub temp: bool,
-}
-
-/// Lists the segment files.
-pub(crate) fn list(storage: &dyn Storage) -> Result<Listing> {
-    let names = storage.list()?;
-    let mut segments: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
-    segments.sort_unstable();
-    Ok(Listing {
-        segments,
-        temp: names.iter().any(|n| n == TEMP_NAME),
-    })
-}
-
-/// Removes every file of a log.
-pub(crate) fn wipe(storage: &dyn Storage) -> Result<()> {
-    let found = list(storage)?;
-    for s in &found.segments {
-        storage.remove(&segment_name(*s))?;
-    }
-    if found.temp {
-        storage.remove(TEMP_NAME)?;
-    }
-    storage.sync_dir()
-}
-
 impl Segments {
     /// A log without files, which will begin with segment `first`.
     pub(crate) fn empty(
@@ -135,115 +109,6 @@ impl Segments {
             removed: Counter::new(),
             scrubbed_bytes: Counter::new(),
         }
-    }
-
-    /// [`Segments::find`], and files below the run are removed.
-    pub(crate) fn adopt(
-        storage: Arc<dyn Storage>,
-        direct: bool,
-        from: u64,
-    ) -> Result<(Segments, Option<u64>)> {
-        let (segs, beyond) = Segments::find(storage, direct, from)?;
-        let found = list(&*segs.storage)?;
-        if found.temp {
-            segs.storage.remove(TEMP_NAME)?;
-        }
-        let below = |s: &&u64| **s < segs.first();
-        for s in found.segments.iter().filter(below) {
-            segs.storage.remove(&segment_name(*s))?;
-        }
-        Ok((segs, beyond))
-    }
-
-    /// Opens the unbroken run of files that holds position `from`, and changes nothing. Also
-    /// the number of a file beyond a gap.
-    pub(crate) fn find(
-        storage: Arc<dyn Storage>,
-        direct: bool,
-        from: u64,
-    ) -> Result<(Segments, Option<u64>)> {
-        let found = list(&*storage)?;
-        if found.segments.is_empty() {
-            return Err(Error::Corrupt(format!(
-                "redo log: every file redo.* is missing; the log is needed from position {from} on"
-            )));
-        }
-        let length = common_length(&*storage, direct, &found.segments)?;
-        let geometry = Geometry {
-            segment_bytes: length,
-        };
-        let at = geometry.segment_of(from);
-        let position = |s: u64| found.segments.binary_search(&s).ok();
-        let mut index = position(at);
-        if index.is_none() && at > 0 && from == geometry.segment_start(at) {
-            // The log may end with its segment, before there is another.
-            index = position(at - 1);
-        }
-        let Some(index) = index else {
-            let name = segment_name(at);
-            return Err(Error::Corrupt(format!(
-                "redo log: {name} is missing; the log is needed from position {from} on"
-            )));
-        };
-        let (mut low, mut high) = (index, index);
-        while low > 0 && found.segments[low - 1] + 1 == found.segments[low] {
-            low -= 1;
-        }
-        while high + 1 < found.segments.len()
-            && found.segments[high] + 1 == found.segments[high + 1]
-        {
-            high += 1;
-        }
-        let segs = Segments::empty(storage, direct, geometry, found.segments[low]);
-        for s in &found.segments[low..=high] {
-            let f = segs
-                .storage
-                .open(&segment_name(*s), OpenMode::ReadWrite, direct)?;
-            if f.len()? != length {
-                return Err(bad_length(*s, f.len()?, length));
-            }
-            segs.open.lock().insert(*s, f);
-        }
-        segs.ready.store(found.segments[high] + 1, Ordering::SeqCst);
-        assert!(segs.is_run(&segs.open.lock()), "gaps between the log files");
-        Ok((segs, found.segments.get(high + 1).copied()))
-    }
-
-    /// A file beyond the run that something of a log at least as young as `epoch` was written to.
-    pub(crate) fn begun_beyond(&self, epoch: u32) -> Result<Option<u64>> {
-        let mut block = AlignedBuf::zeroed(BLOCK);
-        let ready = self.ready();
-        for s in list(&*self.storage)?.segments {
-            let file = match s >= ready {
-                true => self
-                    .storage
-                    .open(&segment_name(s), OpenMode::ReadWrite, self.direct)?,
-                false => continue,
-            };
-            if file.len()? < BLOCK as u64 {
-                continue;
-            }
-            file.read_at(&mut block, 0)?;
-            let first = self.geometry.first_sector(s);
-            let head = check(&block[..SECTOR], first);
-            if head.is_some_and(|h| h.epoch >= epoch) {
-                return Ok(Some(s));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Removes files beyond the run (nothing in them was ever part of this log).
-    pub(crate) fn drop_beyond(&self) -> Result<()> {
-        let ready = self.ready();
-        for s in list(&*self.storage)?
-            .segments
-            .into_iter()
-            .filter(|s| *s >= ready)
-        {
-            self.storage.remove(&segment_name(s))?;
-        }
-        self.storage.sync_dir()
     }
 
     /// How sectors fall into files.
@@ -443,14 +308,13 @@ impl Segments {
         assert!(old < new, "{old} is recycled into {new}");
         assert!(!self.is_needed(old), "{old} is recycled and still needed");
         kill_point!("redo.before_recycle");
-        let file = self.open.lock().remove(&old);
-        assert!(file.is_some(), "{old} is recycled and was not there");
-        self.first.store(old + 1, Ordering::SeqCst);
-        self.clean.lock().remove(&old);
-        drop(file);
         let scrubs = self.scrubs.load(Ordering::SeqCst);
+        let name = match scrubs {
+            true => TEMP_NAME.to_owned(),
+            false => segment_name(new),
+        };
+        self.first_leaves(self.storage.rename(&segment_name(old), &name))?;
         if scrubs {
-            self.storage.rename(&segment_name(old), TEMP_NAME)?;
             self.storage.sync_dir()?;
             kill_point!("redo.scrub_begun");
             let file = self
@@ -460,9 +324,6 @@ impl Segments {
             file.sync_data()?;
             self.scrubbed_bytes.add(self.geometry.segment_bytes);
             self.storage.rename(TEMP_NAME, &segment_name(new))?;
-        } else {
-            self.storage
-                .rename(&segment_name(old), &segment_name(new))?;
         }
         kill_point!("redo.recycle");
         self.storage.sync_dir()?;
@@ -471,15 +332,31 @@ impl Segments {
         Ok(())
     }
 
+    /// The first file was taken from its name: it is no segment any more. If that failed it is one still, as long as it is
+    /// there: else each further try would give up another one, and leave a file that nobody knows of.
+    fn first_leaves(&self, taken: Result<()>) -> Result<()> {
+        let old = self.first();
+        if taken.is_err() && self.is_there(old) {
+            return taken;
+        }
+        let file = self.open.lock().remove(&old);
+        assert!(file.is_some(), "{old} leaves and was not there");
+        self.first.store(old + 1, Ordering::SeqCst);
+        self.clean.lock().remove(&old);
+        taken
+    }
+
+    /// Has a segment's file its name? If that cannot be said, it has.
+    fn is_there(&self, segment: u64) -> bool {
+        let name = segment_name(segment);
+        self.storage.exists(&name).unwrap_or(true)
+    }
+
     fn remove_first(&self) -> Result<()> {
         let old = self.first();
         assert!(old < self.ready(), "{old} is not there");
         assert!(!self.is_needed(old), "{old} is removed and still needed");
-        let file = self.open.lock().remove(&old);
-        assert!(file.is_some(), "{old} is removed and was not there");
-        self.first.store(old + 1, Ordering::SeqCst);
-        self.clean.lock().remove(&old);
-        self.storage.remove(&segment_name(old))?;
+        self.first_leaves(self.storage.remove(&segment_name(old)))?;
         kill_point!("redo.removed");
         // Without this a crash could bring the file back below a gap; harmless, but then
         // the run would begin at another number than the running log believes.
@@ -491,19 +368,24 @@ impl Segments {
     /// Removes the last spare segment; false if somebody may write to it.
     fn remove_last(&self) -> Result<bool> {
         let last = self.ready() - 1;
-        {
+        let file = {
             let mut open = self.open.lock();
             if self.handed.load(Ordering::SeqCst) >= last {
                 return Ok(false);
             }
             assert!(last > self.first(), "{last}: the only segment");
             let file = open.remove(&last);
-            assert!(file.is_some(), "{last} is removed and was not there");
             self.ready.store(last, Ordering::SeqCst);
             debug_assert!(self.is_run(&open), "gaps below {last}");
+            file.expect("it was there")
+        };
+        let was_clean = self.clean.lock().remove(&last);
+        if let Err(e) = self.storage.remove(&segment_name(last)) {
+            if self.is_there(last) {
+                self.is_ready(last, file, was_clean);
+            }
+            return Err(e);
         }
-        self.clean.lock().remove(&last);
-        self.storage.remove(&segment_name(last))?;
         kill_point!("redo.spare_removed");
         self.storage.sync_dir()?;
         self.removed.inc();
@@ -606,54 +488,29 @@ impl Segments {
         let f = self
             .storage
             .open(&segment_name(segment), OpenMode::ReadWrite, self.direct)?;
+        self.is_ready(segment, f, clean);
+        Ok(())
+    }
+
+    /// See [`Segments::publish`].
+    fn is_ready(&self, segment: u64, file: File, clean: bool) {
         let ready = self.ready();
         assert!(segment == ready, "{segment} becomes ready after {ready}");
         if clean {
             self.clean.lock().insert(segment);
         }
         let mut open = self.open.lock();
-        let old = open.insert(segment, f);
+        let old = open.insert(segment, file);
         assert!(old.is_none(), "{segment} was ready before");
         self.ready.store(segment + 1, Ordering::SeqCst);
         debug_assert!(self.is_run(&open), "gaps below {segment}");
         drop(open);
         drop(self.news.lock());
         self.grown.notify_all();
-        Ok(())
     }
 }
 
 /// A segment's name, for messages.
 pub(crate) fn name_of(segment: u64) -> String {
     segment_name(segment)
-}
-
-/// The length of the segments: what most files have. All were made alike, so the others are
-/// damaged; of two lengths equally frequent the longer one is right, since files get cut.
-///
-/// # Errors
-/// `Corrupt` naming the file when no length is possible.
-fn common_length(storage: &dyn Storage, direct: bool, segments: &[u64]) -> Result<u64> {
-    let mut lengths = Vec::with_capacity(segments.len());
-    for s in segments {
-        let file = storage.open(&segment_name(*s), OpenMode::ReadWrite, direct)?;
-        lengths.push(file.len()?);
-    }
-    let possible = |length: &u64| *length > 0 && length % BLOCK as u64 == 0;
-    let times = |length: u64| lengths.iter().filter(|l| **l == length).count();
-    let common = lengths.iter().copied().filter(possible);
-    common
-        .max_by_key(|l| (times(*l), *l))
-        .ok_or_else(|| bad_length(segments[0], lengths[0], 0))
-}
-
-fn bad_length(segment: u64, length: u64, expected: u64) -> Error {
-    let name = segment_name(segment);
-    let others = match expected {
-        0 => String::new(),
-        n => format!("; the log's files have {n}"),
-    };
-    Error::Corrupt(format!(
-        "redo log: {name} has an impossible length of {length} bytes{others}"
-    ))
 }

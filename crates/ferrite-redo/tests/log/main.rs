@@ -8,6 +8,7 @@ mod bench;
 mod crash;
 mod lost;
 mod misread;
+mod names;
 mod round_trip;
 mod sim;
 mod slow_file;
