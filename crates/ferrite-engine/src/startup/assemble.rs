@@ -181,6 +181,7 @@ impl Engine {
             housekeeping: Event::new(),
             slots: Mutex::new(Vec::new()),
             prepared: Mutex::new(BTreeMap::new()),
+            prepared_on: Arc::default(),
             unsettled: Unsettled::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
             decided_unknown: AtomicU64::new(0),

@@ -11,6 +11,7 @@ use crate::state::config::{
 };
 use crate::state::counters::Counters;
 use crate::state::prepared::Prepared;
+use crate::state::prepared_on::PreparedOn;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::slot::TxnSlot;
 use crate::state::snapshots::Snapshots;
@@ -113,6 +114,7 @@ pub struct Engine {
     /// Every session's transaction, and those without a session.
     pub(crate) slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
+    pub(crate) prepared_on: Arc<PreparedOn>,
     pub(crate) unsettled: Unsettled,
     /// The first id that a transaction of this life gets.
     pub(crate) first_txn: TxnId,

@@ -4,7 +4,7 @@
 //! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`, its file `undo_area`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
-//! will leave. `prepared` and `unsettled`: those without a session. `purge_queue` and `purge_work`: what is to be
+//! will leave. `prepared` and `unsettled`: those without a session; `prepared_on`: what prepared ones have changed. `purge_queue` and `purge_work`: what is to be
 //! purged; `page_set`, `sweeps`: of large transactions. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
 //! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
 //!
@@ -22,6 +22,7 @@ pub(crate) mod log_floor;
 pub(crate) mod marked_keys;
 pub(crate) mod page_set;
 pub(crate) mod prepared;
+pub(crate) mod prepared_on;
 pub(crate) mod purge_queue;
 pub(crate) mod purge_work;
 pub(crate) mod slot;

@@ -8,6 +8,7 @@
 
 use crate::log_records::values::Value;
 use crate::log_records::xid::Xid;
+use crate::state::prepared_on::PreparedOn;
 use crate::state::touched::Touched;
 use crate::state::undo_area::UndoArea;
 use crate::state::undo_list::UndoList;
@@ -71,6 +72,8 @@ pub(crate) struct SlotState {
     pub garbage: Vec<Value>,
     /// Indexes it has changed.
     pub touched: Touched,
+    /// Where these are counted while it is prepared.
+    counted: Option<Arc<PreparedOn>>,
 }
 
 impl SlotState {
@@ -108,6 +111,19 @@ impl SlotState {
         }
     }
 
+    /// It is about to be prepared, or recovery has found it so: it changes no other index from here on.
+    pub(crate) fn count_prepared(&mut self, on: &Arc<PreparedOn>) {
+        assert!(self.counted.is_none(), "{} is counted twice", self.txn);
+        on.add(self.touched.all());
+        self.counted = Some(on.clone());
+    }
+
+    fn count_no_more(&mut self) {
+        if let Some(on) = self.counted.take() {
+            on.remove(self.touched.all());
+        }
+    }
+
     /// The PREPARE record is in the log.
     pub(crate) fn prepare(&mut self, xid: Xid) {
         assert!(
@@ -126,6 +142,7 @@ impl SlotState {
         );
         assert!(!self.txn.is_frozen(), "no transaction is decided");
         self.standing = Standing::Active;
+        self.count_no_more();
         debug_assert!(self.xid().is_none() && !self.is_prepared());
     }
 
@@ -179,6 +196,7 @@ impl SlotState {
         self.txn = TxnId::FROZEN;
         self.standing = Standing::None;
         self.undo.clear(area);
+        self.count_no_more();
         self.touched.clear();
         debug_assert!(
             !self.is_prepared() && self.xid().is_none(),

@@ -171,6 +171,7 @@ impl Transaction {
             self.id(),
             self.last_change
         );
+        state.count_prepared(&engine.prepared_on);
         state.prepare(xid.clone());
         debug_assert!(state.is_prepared() && state.xid() == Some(xid));
         drop(state);

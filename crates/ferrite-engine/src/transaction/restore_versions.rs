@@ -244,6 +244,7 @@ impl Engine {
         };
         // Once the start has decided it, DDL need not wait for the transaction.
         let _use = table.in_use.read();
+        state.count_prepared(&self.prepared_on);
         if table.index(number).is_gone() {
             return Ok(false);
         }
