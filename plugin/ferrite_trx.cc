@@ -193,6 +193,11 @@ void collect_xid(void *arg, const fe_xid *xid) {
 int xa_result(fe_code code) {
   if (code == FE_OK) return XA_OK;
   if (code == FE_NOT_FOUND) return XAER_NOTA;
+  THD *killed = current_thd;
+  if (code == FE_INTERRUPTED && killed && ferrite::is_killed(killed)) {
+    killed->send_kill_message();
+    if (killed->is_error()) return XAER_RMERR; /* there are KILLs without a message */
+  }
   sql_print_error("Ferrite: cannot finish a prepared transaction: %s", fe_last_error());
   if (THD *thd = current_thd) {
     ferrite_warn(thd, ER_XAER_RMERR, "%s", fe_last_error());
@@ -488,13 +493,24 @@ static void decided_by_xid(const fe_xid &xid, fe_code code) {
   if (code == FE_OK || code == FE_NOT_FOUND) ferrite_logged_by_xid_is_over(xid);
 }
 
+/* Whose KILL ends an XA COMMIT that waits. The server keeps the xid then, as after any error, and
+   it can be asked for again. But where the binary log has taken the commit, which comes before
+   this, it is one whatever is answered; and a replica's worker would stop the replica. A log that
+   is closed by now, as after a rotation that failed, may have it. */
+static THD *killable_decider() {
+  THD *thd = current_thd;
+  if (!thd || thd->slave_thread || thd->rgi_slave) return nullptr;
+  const bool may_be_logged = opt_bin_log && thd_test_options(thd, OPTION_BIN_LOG);
+  return may_be_logged ? nullptr : thd;
+}
+
 int ferrite_hton_commit_by_xid(XID *xid) {
   fe_xid x;
   to_fe_xid(xid, &x);
   /* Before an ALTER can find that it is committed. */
   ferrite_logged_by_xid_is_kept(current_thd, x);
   const fe_code code = is_recovering() ? fe_commit_recovered(ferrite_engine, &x)
-                                       : fe_commit_by_xid(ferrite_engine, &x);
+                                       : fe_commit_by_xid(ferrite_engine, &x, killable_decider());
   decided_by_xid(x, code);
   return xa_result(code);
 }

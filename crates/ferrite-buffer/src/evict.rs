@@ -16,7 +16,8 @@ use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::{thread, time};
 use ferrite_types::format::CachePriority;
 use ferrite_types::{Error, IndexId, PageId, Result};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 /// Steps of the hand a foreground thread makes before it waits.
 const FOREGROUND_STEPS: usize = 128;
@@ -28,8 +29,13 @@ const WAIT_MS: u64 = 20;
 /// again every 20 ms: what it could not do in all that time it will not do soon.
 const GIVE_UP_US: u64 = 2_000_000;
 
+/// Whether somebody has had enough of waiting.
+type Enough = Rc<dyn Fn() -> bool>;
+
 thread_local! {
     static PATIENT: Cell<bool> = const { Cell::new(false) };
+    /// Asked by a patient thread while it waits.
+    static ENOUGH: RefCell<Option<Enough>> = const { RefCell::new(None) };
 }
 
 /// A patient thread leaves so many of the frames that could be freed to others while no page can be
@@ -50,6 +56,22 @@ pub fn patiently<T>(f: impl FnOnce() -> T) -> T {
     let result = f();
     PATIENT.set(before);
     result
+}
+
+/// As [`patiently`], but only as long as not `enough`: the wait is over then (`Interrupted`). It is asked with no latch
+/// held that others could wait for long.
+pub fn patiently_unless<T>(enough: Enough, f: impl FnOnce() -> T) -> T {
+    let before = ENOUGH.replace(Some(enough));
+    let result = patiently(f);
+    ENOUGH.set(before);
+    result
+}
+
+/// Is this thread patient no more?
+#[cold]
+fn has_had_enough() -> bool {
+    let enough = ENOUGH.with_borrow(|enough| enough.clone());
+    enough.is_some_and(|enough| enough())
 }
 
 impl Pool {
@@ -144,7 +166,8 @@ impl Pool {
         let Some(failure) = self.write_failure() else {
             return Ok(());
         };
-        if PATIENT.get() && self.writer.impatient.load(Ordering::SeqCst) {
+        let ends = || self.writer.impatient.load(Ordering::SeqCst) || has_had_enough();
+        if PATIENT.get() && ends() {
             return Err(Error::Interrupted);
         }
         let now_us = time::now_us();

@@ -10,6 +10,7 @@ use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::{thread, time, Arc};
 use ferrite_types::format::{record_kind, Codec, Packing};
 use ferrite_types::{Error, IndexId, Lsn, PageId, PAGE_BYTES};
+use std::rc::Rc;
 
 pub(crate) const INDEX: IndexId = IndexId(7);
 
@@ -239,10 +240,27 @@ fn nobody_waits_for_a_frame_that_cannot_come() {
             crate::patiently(|| pool.reserve(1).map(|_| ()))
         })
     };
+    let enough = Arc::new(AtomicBool::new(false));
+    let killable = {
+        let (pool, enough) = (pool.clone(), enough.clone());
+        thread::spawn("killable", move || {
+            let enough = Rc::new(move || enough.load(Ordering::SeqCst));
+            let result = crate::patiently_unless(enough, || pool.reserve(1).map(|_| ()));
+            // It was about that alone.
+            (result, crate::patiently(|| pool.reserve(1).map(|_| ())))
+        })
+    };
     let waits = patient();
     thread::sleep_ms(2500);
-    assert!(!waits.is_finished(), "it gave up");
+    assert!(
+        !waits.is_finished() && !killable.is_finished(),
+        "it gave up"
+    );
+    enough.store(true, Ordering::SeqCst);
+    thread::sleep_ms(500);
+    assert!(!killable.is_finished(), "it is patient again");
     disk.clear_faults();
+    assert_eq!(killable.join().unwrap(), (Err(Error::Interrupted), Ok(())));
     waits.join().unwrap().unwrap();
     assert!(pages.iter().all(|page| pool.read_in(*page).is_ok()));
     pool.stop_writer();

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 12
+#define FE_ABI_VERSION 13
 #define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
@@ -379,8 +379,10 @@ void fe_recovered_xids(fe_engine *engine, void (*each)(void *arg, const fe_xid *
                        void *arg);
 /* Nonzero: such a transaction has that name. */
 int fe_is_prepared(const fe_engine *engine, const fe_xid *xid);
-/* Durable on return; FE_NOT_FOUND for an unknown xid. */
-fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid);
+/* Durable on return; FE_NOT_FOUND for an unknown xid. A commit may wait for room: a KILL of the
+   connection `thd` ends that (FE_INTERRUPTED), and it stays prepared. NULL: it is heard by nobody, as
+   must be if the binary log has the commit already. */
+fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid, void *thd);
 fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
 /* The same while the server starts and nobody can connect: the decision is durable on return, and waits
    for nothing that grows with the transaction. A large one is rolled back by a thread. */

@@ -291,9 +291,13 @@ pub unsafe extern "C" fn fe_recovered_xids(
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_commit_by_xid(engine: *mut fe_engine, xid: *const fe_xid) -> fe_code {
-    // SAFETY: a valid handle and xid.
-    code(unsafe { engine_of(engine).commit_by_xid(&xid_of(xid)) })
+pub unsafe extern "C" fn fe_commit_by_xid(
+    engine: *mut fe_engine,
+    xid: *const fe_xid,
+    thd: *mut c_void,
+) -> fe_code {
+    // SAFETY: a valid handle and xid; `thd` is the caller's own connection, or none.
+    code(unsafe { engine_of(engine).commit_by_xid_of(&xid_of(xid), thd as usize) })
 }
 
 /// See the header.

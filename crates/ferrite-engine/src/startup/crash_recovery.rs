@@ -24,6 +24,7 @@ use crate::state::slot::TxnSlot;
 use crate::state::snapshots::Snapshots;
 use crate::state::transaction::Transaction;
 use crate::state::undo_area::UndoArea;
+use crate::transaction::restore_versions::NoRoom;
 use ferrite_buffer::Pool;
 use ferrite_io::Storage;
 use ferrite_lock::Owner;
@@ -277,7 +278,7 @@ impl Engine {
     fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<bool> {
         self.find_touched(&slot)?;
         let txn = slot.state.lock().txn;
-        let has_room = later || had_room(self.restore_versions(txn, &slot, false))?;
+        let has_room = later || had_room(self.restore_versions(txn, &slot, NoRoom::Fails))?;
         if later || !has_room {
             self.unsettled.add(slot.clone());
         }

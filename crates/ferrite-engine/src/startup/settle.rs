@@ -19,12 +19,14 @@ use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use crate::state::unsettled::Claim;
+use crate::transaction::restore_versions::NoRoom;
 use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::Sliced;
 use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_types::{Error, Result, TxnId, UndoPosition};
+use std::rc::Rc;
 
 /// Between two looks of a waiting reader, in ms.
 const LOOK_MS: u64 = 2;
@@ -107,7 +109,7 @@ impl Engine {
                 (state.txn == txn).then(|| state.is_prepared())
             };
             let result = match is_prepared {
-                Some(true) => self.settle_prepared(txn, &slot).map(drop),
+                Some(true) => self.settle_prepared(txn, &slot, 0).map(drop),
                 Some(false) => self.settle_loser(txn, &slot),
                 // It was committed a moment ago, by the start.
                 None => Ok(()),
@@ -154,14 +156,23 @@ impl Engine {
 
     /// Makes the versions of a prepared one again. It stays, and may be decided then. False: the start has decided it
     /// meanwhile, or a rollback waits for it, and what was made is of no use; or it waited for room while others are to
-    /// be rolled back, and is put back.
+    /// be rolled back, or connection `thd` was killed (0: there is none), and it is put back.
     ///
     /// # Errors
     /// Why they cannot be made: it can only be rolled back. `Interrupted` by a stop.
-    pub(crate) fn settle_prepared(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<bool> {
+    pub(crate) fn settle_prepared(
+        &self,
+        txn: TxnId,
+        slot: &Arc<TxnSlot>,
+        thd: usize,
+    ) -> Result<bool> {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
-        let result = ferrite_buffer::patiently(|| self.restore_versions(txn, slot, true));
+        let callbacks = self.callbacks.clone();
+        let is_killed = Rc::new(move || thd != 0 && callbacks.is_killed(thd));
+        let result = ferrite_buffer::patiently_unless(is_killed, || {
+            self.restore_versions(txn, slot, NoRoom::Waits { thd })
+        });
         if result == Err(Error::Interrupted) && slot.state.lock().is_prepared_as(txn) {
             if self.unsettled.leave(txn) {
                 return Ok(false);

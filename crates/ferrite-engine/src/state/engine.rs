@@ -395,6 +395,11 @@ impl Engine {
         self.slots.lock().clone()
     }
 
+    /// Was that connection killed, or its statement? 0: there is none.
+    pub(crate) fn is_killed(&self, thd: usize) -> bool {
+        thd != 0 && self.callbacks.is_killed(thd)
+    }
+
     /// Tells commits the time.
     pub(crate) fn tick(&self) {
         self.purge.tick();

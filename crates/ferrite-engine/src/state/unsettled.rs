@@ -324,14 +324,17 @@ impl Unsettled {
         true
     }
 
-    /// Who has claimed that one does not settle it now.
+    /// Who has claimed that one does not settle it now. A decision that waits for it says so again at its next look; one
+    /// that has ended without it leaves no word: whoever settles it next keeps to the limits of what nobody waits for.
     pub(crate) fn put_back(&self, txn: TxnId) {
         let mut slots = self.slots.write();
         // The start commits it at this moment (`forget`).
-        let Some(entry) = slots.entries.get(&txn) else {
+        let Some(entry) = slots.entries.get_mut(&txn) else {
             return;
         };
         debug_assert!(entry.failed.is_none(), "{txn} was given up");
+        debug_assert!(entry.awaited != Awaited::Left, "{txn} is a rollback's");
+        entry.awaited = Awaited::No;
         slots.unclaim(txn);
     }
 
@@ -604,6 +607,27 @@ mod tests {
             unsettled.await_no_more(TxnId(5));
             assert_eq!(unsettled.claim(TxnId(5)), Claim::Settled);
         }
+    }
+
+    /// A commit that was killed leaves no word: it would let whoever makes the versions next pass the limit of their memory.
+    #[test]
+    fn a_commit_that_waits_no_more_is_not_awaited() {
+        let unsettled = Unsettled::default();
+        unsettled.add(prepared(5));
+        // It makes them itself ...
+        let commit = || unsettled.claim_or_await(TxnId(5), Awaited::Commit);
+        assert_eq!(commit(), Claim::Mine);
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
+        unsettled.put_back(TxnId(5));
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+        // ... or waits for the thread.
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        assert_eq!(commit(), Claim::Others);
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
+        unsettled.await_no_more(TxnId(5));
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+        unsettled.done(TxnId(5));
+        unsettled.await_no_more(TxnId(5));
     }
 
     /// The versions are there, or were given up, before the decision; or it is rolled back before it is told of.

@@ -115,9 +115,30 @@ impl Engine {
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
     /// when a part of it was rolled back already; why its versions could not be made again: it stays prepared.
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
-        let transaction = self.begin_commit(xid)?;
+        let transaction = self.begin_commit(xid, 0)?;
         self.commit_begun(xid, transaction, false);
         Ok(())
+    }
+
+    /// As [`Engine::commit_by_xid`], and a KILL of connection `thd` ends the wait for versions: then it stays prepared, as
+    /// if nobody had asked. 0: of none, or of one that cannot take its word back, as when the binary log has it.
+    ///
+    /// # Errors
+    /// Also `Interrupted` by KILL.
+    pub fn commit_by_xid_of(self: &Arc<Self>, xid: &Xid, thd: usize) -> Result<()> {
+        match self.begin_commit(xid, thd) {
+            Ok(transaction) => {
+                self.commit_begun(xid, transaction, false);
+                Ok(())
+            }
+            Err(e) => {
+                if e == Error::Interrupted && self.is_killed(thd) {
+                    // What the caller had claimed is the thread's again, which may have ended since.
+                    self.wake_rollback();
+                }
+                Err(e)
+            }
+        }
     }
 
     /// `unversioned`: versions are missing that nobody needs who could come.
@@ -147,14 +168,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::commit_by_xid`].
-    fn begin_commit(&self, xid: &Xid) -> Result<Transaction> {
+    fn begin_commit(&self, xid: &Xid, thd: usize) -> Result<Transaction> {
         let transaction = self.begin_decision(xid)?;
         debug_assert!(transaction.has_changes(), "prepared without a change");
         if transaction.phase() != Phase::Prepared {
             self.break_off_decision(xid, transaction);
             return Err(Error::RolledBack);
         }
-        if let Err(e) = self.settle_to_commit(&transaction.slot, transaction.id()) {
+        if let Err(e) = self.settle_to_commit(&transaction.slot, transaction.id(), thd) {
             self.break_off_decision(xid, transaction);
             return Err(e);
         }
@@ -209,7 +230,7 @@ impl Engine {
     pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
         let id = transaction.id();
-        let claim = match self.claim_for_decision(id, Awaited::Rollback) {
+        let claim = match self.claim_for_decision(id, Awaited::Rollback, 0) {
             Ok(claim) => claim,
             Err(e) => {
                 self.break_off_decision(xid, transaction);
@@ -245,9 +266,10 @@ impl Engine {
     /// a commit until it has them, a rollback until the thread has let go of it. `Mine`: it has none, or some.
     ///
     /// # Errors
-    /// `Interrupted` by a stop.
-    fn claim_for_decision(&self, txn: TxnId, decision: Awaited) -> Result<Claim> {
+    /// `Interrupted` by a stop, or a KILL of connection `thd`, which only a commit hears (0: none).
+    fn claim_for_decision(&self, txn: TxnId, decision: Awaited, thd: usize) -> Result<Claim> {
         debug_assert!(!txn.is_frozen(), "a prepared transaction has an id");
+        debug_assert!(thd == 0 || decision == Awaited::Commit, "{txn}");
         loop {
             match self.unsettled.claim_or_await(txn, decision) {
                 Claim::Others => {}
@@ -255,6 +277,10 @@ impl Engine {
             }
             // The server waits for the connections before it stops us: as after a crash, it stays prepared.
             if self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down() {
+                self.unsettled.await_no_more(txn);
+                return Err(Error::Interrupted);
+            }
+            if self.is_killed(thd) {
                 self.unsettled.await_no_more(txn);
                 return Err(Error::Interrupted);
             }
@@ -266,13 +292,13 @@ impl Engine {
     /// before it, and after its commit they would not ask it. Nobody waits for others' versions.
     ///
     /// # Errors
-    /// Why it cannot be; `Interrupted` by a stop.
-    fn settle_to_commit(&self, slot: &Arc<TxnSlot>, txn: TxnId) -> Result<()> {
+    /// Why it cannot be; `Interrupted` by a stop, or a KILL of connection `thd`.
+    fn settle_to_commit(&self, slot: &Arc<TxnSlot>, txn: TxnId, thd: usize) -> Result<()> {
         if ferrite_sync::mutant!("prepared.versions_not_awaited") {
             return Ok(());
         }
-        match self.claim_for_decision(txn, Awaited::Commit)? {
-            Claim::Mine => match self.settle_prepared(txn, slot)? {
+        match self.claim_for_decision(txn, Awaited::Commit, thd)? {
+            Claim::Mine => match self.settle_prepared(txn, slot, thd)? {
                 true => Ok(()),
                 false => Err(Error::Interrupted),
             },
@@ -329,7 +355,7 @@ impl Session {
     pub fn commit_prepared(&mut self, xid: &Xid) -> Result<()> {
         let engine = self.engine.clone();
         debug_assert!(!self.has_changes(), "beside a transaction of its own");
-        let mut transaction = engine.begin_commit(xid)?;
+        let mut transaction = engine.begin_commit(xid, 0)?;
         let id = transaction.id();
         let end = transaction.order(&engine);
         let left = transaction.finish_commit(&engine);

@@ -11,7 +11,7 @@ pub(crate) mod commit;
 pub(crate) mod decide;
 mod decide_at_start;
 pub(crate) mod last_leaf;
-mod restore_versions;
+pub(crate) mod restore_versions;
 pub(crate) mod rollback;
 pub(crate) mod row_values;
 pub(crate) mod session;

@@ -96,17 +96,32 @@ impl Values {
     }
 }
 
+/// What who makes versions does while the log has no space for them, or the memory for them is full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoRoom {
+    /// It fails.
+    Fails,
+    /// It waits, unless the connection is killed whose statement needs them; 0: nobody's, or of one to which a KILL
+    /// must not get through.
+    Waits { thd: usize },
+}
+
 impl Engine {
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
     /// must go on seeing the states before it: they are made again from its undo list. The new
     /// addresses are logged like any change: later records of the log are differences to them. While the log
-    /// is nearly out of space, or versions fill the memory for them and cannot be written out, it waits (`waits`) or
-    /// gives up: what is left is for what already runs.
+    /// is nearly out of space, or versions fill the memory for them and cannot be written out, it waits or fails
+    /// (`no_room`): what is left is for what already runs.
     ///
     /// # Errors
-    /// `Interrupted` by a stop, or once the transaction is decided; a page that cannot be read; `DiskFull`, unless it
-    /// waits. All of it can be done again.
-    pub(crate) fn restore_versions(&self, txn: TxnId, slot: &TxnSlot, waits: bool) -> Result<()> {
+    /// `Interrupted` by a stop or a KILL, or once the transaction is decided; a page that cannot be read; `DiskFull`,
+    /// unless it waits. All of it can be done again.
+    pub(crate) fn restore_versions(
+        &self,
+        txn: TxnId,
+        slot: &TxnSlot,
+        no_room: NoRoom,
+    ) -> Result<()> {
         let pool = self.pool.size_bytes();
         let most_bytes = (pool / VALUES_PART).max(VALUES_LEAST_BYTES).min(pool / 2);
         let mut hashes = Some(0..=u64::MAX);
@@ -114,7 +129,7 @@ impl Engine {
         while let Some(now) = hashes {
             let values = Values::of_hashes(now, most_bytes as usize);
             let before_each = &mut || {
-                self.may_restore(&mut eased, waits, || {
+                self.may_restore(&mut eased, no_room, || {
                     let is_prepared = slot.state.lock().is_prepared_as(txn);
                     is_prepared.then(|| self.unsettled.awaited(txn))
                 })
@@ -130,7 +145,7 @@ impl Engine {
     fn may_restore(
         &self,
         eased: &mut Eased,
-        waits: bool,
+        no_room: NoRoom,
         awaited: impl Fn() -> Option<Awaited>,
     ) -> Result<()> {
         loop {
@@ -138,17 +153,21 @@ impl Engine {
                 Some(Awaited::Rollback) | None => return Err(Error::Interrupted),
                 Some(awaited) => awaited,
             };
-            if self.stop.load(Ordering::SeqCst) {
+            let is_killed = match no_room {
+                NoRoom::Waits { thd } => self.is_killed(thd),
+                NoRoom::Fails => false,
+            };
+            if is_killed || self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
             self.ease_off(eased);
             let is_full = self.history_full.load(Ordering::Relaxed) && awaited != Awaited::Commit;
-            let no_room = self.log.is_nearly_out() || is_full;
+            let has_room = !self.log.is_nearly_out() && !is_full;
             // Without background threads nobody but ourselves makes room, which was just tried.
-            if !no_room || self.config.manual_background {
+            if has_room || self.config.manual_background {
                 return Ok(());
             }
-            if !waits {
+            if matches!(no_room, NoRoom::Fails) {
                 let text = "no space for the redo log, or for row versions";
                 return Err(Error::DiskFull(text.into()));
             }
@@ -225,6 +244,7 @@ impl Engine {
             state.txn
         );
         state.touched = touched;
+        state.count_prepared(&self.prepared_on);
         Ok(())
     }
 
@@ -244,7 +264,6 @@ impl Engine {
         };
         // Once the start has decided it, DDL need not wait for the transaction.
         let _use = table.in_use.read();
-        state.count_prepared(&self.prepared_on);
         if table.index(number).is_gone() {
             return Ok(false);
         }

@@ -432,7 +432,17 @@ fn on_a_full_disk_of(
     seed: u64,
     callbacks: &Arc<dyn Callbacks>,
 ) -> (SimStorage, Arc<Engine>, Rows, Rows) {
-    const MANY: u64 = 40_000;
+    of_two_on_a_full_disk(seed, MANY, callbacks.clone())
+}
+
+const MANY: u64 = 40_000;
+
+/// The same of two of them: "x" has changed so many rows, and "y", which the thread comes to later, the others.
+fn of_two_on_a_full_disk(
+    seed: u64,
+    of_first: u64,
+    callbacks: Arc<dyn Callbacks>,
+) -> (SimStorage, Arc<Engine>, Rows, Rows) {
     let disk = SimStorage::new(seed);
     let settings = Config {
         buffer_pool_size_bytes: 64 << 20,
@@ -451,10 +461,17 @@ fn on_a_full_disk_of(
         insert(&mut s, &t, n, &old).unwrap();
     }
     s.commit(false).unwrap();
-    for n in 0..MANY {
+    for n in 0..of_first {
         update(&mut s, &t, n, &old, &new).unwrap();
     }
     s.prepare(&xid("x")).unwrap();
+    if of_first < MANY {
+        s.detach_prepared();
+        for n in of_first..MANY {
+            update(&mut s, &t, n, &old, &new).unwrap();
+        }
+        s.prepare(&xid("y")).unwrap();
+    }
     drop(t);
     die(&disk, engine, s, seed);
     disk.set_capacity(Some(disk.used_bytes()));
@@ -571,4 +588,53 @@ fn a_commit_comes_after_a_rollback_that_gave_up() {
     engine.commit_by_xid(&xid("x")).unwrap();
     ends_as(&engine, &after);
     engine.close().unwrap();
+}
+
+/// Connection 7 may be killed.
+#[derive(Default)]
+struct Killer(AtomicBool);
+
+impl Callbacks for Killer {
+    fn log(&self, _level: LogLevel, _text: &str) {}
+    fn is_killed(&self, thd: usize) -> bool {
+        thd == 7 && self.0.load(Ordering::SeqCst)
+    }
+    fn fatal(&self, _text: &str) {}
+}
+
+/// A commit that can be taken back waits until the versions are made, by the thread ("x") or by itself ("y"). KILL ends
+/// that, and it is as prepared as before; of one that cannot be taken back it does not.
+#[test]
+fn a_kill_ends_the_wait_of_a_commit_that_can_be_taken_back() {
+    for (seed, name) in [(95, "x"), (96, "y")] {
+        let killer = Arc::new(Killer::default());
+        let (disk, engine, before, after) =
+            of_two_on_a_full_disk(seed, MANY / 2 - 100, killer.clone());
+        let commit = |thd| {
+            let engine = engine.clone();
+            thread::spawn("decider", move || engine.commit_by_xid_of(&xid(name), thd))
+        };
+        let waits = commit(7);
+        thread::sleep_ms(200);
+        assert!(!waits.is_finished(), "{name}: it does not wait");
+        killer.0.store(true, Ordering::SeqCst);
+        wait_until("the answer to the KILL", || waits.is_finished());
+        assert_eq!(waits.join().unwrap(), Err(Error::Interrupted));
+        assert_eq!(engine.prepared_xids(), [xid("x"), xid("y")]);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &t, 0), before);
+        drop((s, t));
+
+        let waits = commit(0);
+        thread::sleep_ms(200);
+        assert!(!waits.is_finished(), "{name}: it does not wait");
+        has_room_again(&disk);
+        waits.join().unwrap().unwrap();
+        for other in engine.prepared_xids() {
+            engine.commit_by_xid_of(&other, 6).unwrap();
+        }
+        ends_as(&engine, &after);
+        engine.close().unwrap();
+    }
 }
