@@ -235,7 +235,8 @@ impl Engine {
     /// Prepared transactions wait for their decision, with the versions of their rows; the others are rolled back.
     /// The small ones of both now, up to `Config::background_undo_bytes` of undo in all, and what is left by the thread
     /// for it: however much a crash cut off, nobody waits long for it. So are those from the first on for which a full
-    /// disk leaves no room: the thread waits for it. Returns how many were rolled back.
+    /// disk leaves no room: the thread waits for it; and those with a page that cannot be read. Returns how many were
+    /// rolled back.
     fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
         let undo_bytes = |slot: &Arc<TxnSlot>| slot.state.lock().undo.position().0;
         let mut cut_off: Vec<_> = unfinished
@@ -252,10 +253,7 @@ impl Engine {
                 has_room &= self.recover_prepared(slot, later)?;
                 continue;
             }
-            if !later {
-                has_room = had_room(self.roll_back_loser(&slot, false))?;
-            }
-            if later || !has_room {
+            if later || !self.roll_back_at_start(&slot, &mut has_room)? {
                 self.unsettled.add(slot);
                 continue;
             }
@@ -273,13 +271,33 @@ impl Engine {
         Ok(rolled_back)
     }
 
-    /// It waits for its decision from here on; `later`, or if there is no room for them, the thread makes its
-    /// versions again. False: there was none.
+    /// Rolls one back before anybody comes. False: there is no room for it, or a page cannot be read. That is a
+    /// matter of its own rows, and must not keep all others from a start: the thread tries again, and tells.
+    fn roll_back_at_start(&self, slot: &Arc<TxnSlot>, has_room: &mut bool) -> Result<bool> {
+        match had_room(self.roll_back_loser(slot, false)) {
+            Ok(had_room) => {
+                *has_room = had_room;
+                Ok(had_room)
+            }
+            Err(Error::Io(_) | Error::Corrupt(_)) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// It waits for its decision from here on; `later`, if there is no room for them, or if a page cannot be read,
+    /// the thread makes its versions again. False: there was no room.
     fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<bool> {
         self.find_touched(&slot)?;
         let txn = slot.state.lock().txn;
-        let has_room = later || had_room(self.restore_versions(txn, &slot, NoRoom::Fails))?;
-        if later || !has_room {
+        let (are_made, has_room) = match later {
+            true => (false, true),
+            false => match had_room(self.restore_versions(txn, &slot, NoRoom::Fails)) {
+                Ok(had_room) => (had_room, had_room),
+                Err(Error::Io(_) | Error::Corrupt(_)) => (false, true),
+                Err(e) => return Err(e),
+            },
+        };
+        if !are_made {
             self.unsettled.add(slot.clone());
         }
         // Of what is left out its commit tells the log, and nobody frees it in this life.

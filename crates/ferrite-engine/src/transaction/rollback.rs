@@ -153,12 +153,18 @@ impl Session {
     }
 
     /// This transaction gives way in a deadlock: its changes and locks go now; the session
-    /// refuses everything until the server ends the transaction.
+    /// refuses everything until the server ends the transaction. If its changes cannot be taken back it waits no more,
+    /// but who waits for it goes on waiting: until it can be rolled back, or their time is up.
     pub(crate) fn roll_back_as_victim(&mut self) {
         match self.rollback() {
             Ok(()) => self.txn.abort_as_victim(),
-            // The server shuts down: nothing but a rollback is left of it.
-            Err(Error::Interrupted) if self.engine.callbacks.is_shutting_down() => {}
+            // Nothing but a rollback is left of it: its connection, or the next start, tries again.
+            Err(e) if self.may_stay(&e) => {
+                debug_assert_eq!(self.txn.phase(), Phase::RollingBack, "{e}");
+                if e != Error::Interrupted {
+                    self.tell_of_stay(&e, "It was to give way in a deadlock");
+                }
+            }
             Err(e) => {
                 let text = format!("rollback of a deadlock victim failed: {e}");
                 self.engine.callbacks.fatal(&text);

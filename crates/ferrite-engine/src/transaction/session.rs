@@ -205,14 +205,13 @@ impl Session {
     /// A table that was created, emptied or filled after the transaction's snapshot was opened
     /// has no rows as of then, and so has an index that was added: it is refused, to locking reads too, as InnoDB does. A snapshot
     /// yet to be opened sees all there is. So is every table after a deadlock: locks and snapshot
-    /// are gone, and what was read would be of another transaction.
+    /// are gone, and what was read would be of another transaction. And where a rollback has stopped half way: what
+    /// is left of the changes was never meant to be seen alone.
     ///
     /// # Errors
     /// `TableChanged`, `RolledBack`.
     pub(crate) fn may_read(&self, table: &Table, index_no: usize) -> Result<()> {
-        if self.txn.phase() == Phase::Aborted {
-            return Err(Error::RolledBack);
-        }
+        self.check_not_rolled_back()?;
         match &self.txn.snapshot {
             Some(snapshot) if !table.is_usable_by(index_no, snapshot.csn()) => {
                 Err(Error::TableChanged)
@@ -446,22 +445,50 @@ impl Session {
 }
 
 impl Session {
-    /// The server shuts down, and pages can neither be written nor be taken back: the next start rolls
-    /// the transaction back, from where this one got to. Until then it stays among those that have not
-    /// ended, for a checkpoint to name. False: the server goes on.
-    fn left_to_recovery(&self) -> bool {
+    /// May a transaction stay as it is whose rollback has failed so? What cannot be read, or has no room, is of its own
+    /// rows and its own undo: others go on, and it can be rolled back later. Or the server shuts down, and pages can
+    /// neither be written nor be taken back.
+    pub(super) fn may_stay(&self, failed: &Error) -> bool {
+        match failed {
+            Error::Interrupted => self.engine.callbacks.is_shutting_down(),
+            Error::Io(_) | Error::Corrupt(_) | Error::DiskFull(_) | Error::Shortage(_) => true,
+            _ => false,
+        }
+    }
+
+    /// It cannot be rolled back for now, and stays. Told with what becomes of it.
+    pub(super) fn tell_of_stay(&self, failed: &Error, what: &str) {
+        let (txn, left) = (self.txn.id(), self.txn.undo_position());
+        assert!(!txn.is_frozen(), "no transaction stays");
+        let thread_id = self.thread_id;
+        let (level, text) = match failed {
+            Error::Interrupted => (
+                LogLevel::Warning,
+                format!(
+                    "transaction {txn} cannot be rolled back before the shutdown, {left} bytes of undo \
+                     are left: the next start does it"
+                ),
+            ),
+            reason => (
+                LogLevel::Error,
+                format!(
+                    "transaction {txn} of connection {thread_id} cannot be rolled back, {left} bytes of \
+                     undo are left and its rows stay locked: {reason}. {what}"
+                ),
+            ),
+        };
+        self.engine.callbacks.log(level, &text);
+    }
+
+    /// The connection goes, and its transaction stays among those that have not ended, with its locks, for a checkpoint
+    /// to name: the next start rolls it back, from where this one got to. A shutdown does not wait for it. False: nobody
+    /// knows what is wrong.
+    fn left_to_recovery(&self, failed: &Error) -> bool {
         let engine = &self.engine;
-        if !engine.callbacks.is_shutting_down() {
+        if !self.may_stay(failed) {
             return false;
         }
-        let left = self.txn.undo_position();
-        let txn = self.txn.id();
-        assert!(!txn.is_frozen(), "no transaction is left to recovery");
-        let text = format!(
-            "transaction {txn} cannot be rolled back before the shutdown, {left} bytes of undo are \
-             left: the next start does it"
-        );
-        engine.callbacks.log(LogLevel::Warning, &text);
+        self.tell_of_stay(failed, "The next start tries again");
         self.txn.owner.forget_thd();
         debug_assert!(engine
             .all_slots()
@@ -482,11 +509,10 @@ impl Drop for Session {
             }
             Phase::Prepared => self.detach_prepared(),
             _ if self.is_active() => {
-                let result = self.rollback();
-                if matches!(result, Err(Error::Interrupted)) && self.left_to_recovery() {
-                    return;
-                }
-                if let Err(e) = result {
+                if let Err(e) = self.rollback() {
+                    if self.left_to_recovery(&e) {
+                        return;
+                    }
                     let text = format!("rollback at disconnect failed: {e}");
                     self.engine.callbacks.fatal(&text);
                 }

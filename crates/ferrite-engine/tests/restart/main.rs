@@ -7,6 +7,7 @@ mod common;
 mod backup;
 mod beside;
 mod check_beside;
+mod damaged;
 mod decided_at_start;
 mod dropped;
 mod exported;
