@@ -439,6 +439,7 @@ int ha_ferrite::reset() {
   m_compare.trim();
   m_payload.trim();
   m_row_payload.trim();
+  m_fresh_blobs.trim();
   return 0;
 }
 

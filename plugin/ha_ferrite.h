@@ -3,8 +3,9 @@
  *
  * The class is grouped by the phases of a statement: open, lock, read, write, end; then DDL
  * and statistics. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
- * ha_ferrite_write.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc,
- * ha_ferrite_index.cc, ha_ferrite_foreign.cc, ha_ferrite_cascade.cc and stats.cc the rest.
+ * ha_ferrite_write.cc, ha_ferrite_refresh.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc,
+ * ha_ferrite_alter.cc, ha_ferrite_index.cc, ha_ferrite_foreign.cc, ha_ferrite_cascade.cc and
+ * stats.cc the rest.
  *
  * Rules of this interface
  * - Every override is marked `override`: the server's signatures differ from MySQL's.
@@ -192,6 +193,12 @@ class ha_ferrite final : public ferrite::PagedHandler {
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
   int keep_row(const fe_row &row);
+  /* Of a row that was read with an X lock: nobody but this session can change it from now on. */
+  bool keep_payload(const fe_row &row) {
+    m_have_payload = m_row_payload.assign(row.payload);
+    m_read_at = fe_rows_changed(m_session);
+    return m_have_payload;
+  }
   void bound_scan(Step step);
   void remember_place(fe_code rc, const fe_row &row, bool backward, bool exact);
   fe_code go_on(bool backward, fe_row *row);
@@ -220,6 +227,11 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void end_autoinc();
   bool column_changed(const ferrite::Column &column, const uchar *old_row, const uchar *new_row);
   bool find_changes(const uchar *old_row, const uchar *new_row);
+  /* Has this session changed rows since it read the one that it is about to change? */
+  bool may_be_outdated() const { return m_have_payload && fe_rows_changed(m_session) != m_read_at; }
+  int refresh(const uchar *old_data, const uchar *new_data);
+  int is_gone(const uchar *new_data) const;
+  int refresh_records(const fe_row &row, uchar *old_data, uchar *new_data);
   int change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed, uint *removed,
                      uint *added);
 
@@ -434,7 +446,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
   ferrite::Buffer m_row_pk;      /* primary key or row id of the last row */
   ferrite::Buffer m_row_payload; /* its payload, when it was read with an X lock */
   bool m_have_payload = false;
+  uint64_t m_read_at = 0; /* rows that the session had changed when it was read */
   ferrite::Buffer m_blobs;
+  ferrite::Buffer m_fresh_blobs; /* of a row that was read again (ha_ferrite_refresh.cc) */
 
   ferrite::Buffer m_scratch;
   ferrite::Buffer m_new_pk;

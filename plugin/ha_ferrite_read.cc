@@ -376,8 +376,7 @@ int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
 fe_code ha_ferrite::deliver_state(const fe_row &row, uchar *buf) {
   if (keep_row(row)) return FE_OUT_OF_MEMORY;
   if (m_lock == FE_READ_EXCLUSIVE) {
-    if (!m_row_payload.assign(row.payload)) return FE_OUT_OF_MEMORY;
-    m_have_payload = true;
+    if (!keep_payload(row)) return FE_OUT_OF_MEMORY;
   }
   if (m_plan_pk && !ferrite::decode_primary_key(layout(), row.pk, m_plan_wanted.data(), buf))
     return fe_damaged("the primary key of a row does not fit the table's definition");

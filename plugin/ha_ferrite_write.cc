@@ -3,7 +3,8 @@
  *
  * The server passes whole records; the core gets an encoded primary key, a row payload and
  * the secondary entries that change. An update starts from the payload of the
- * row last read and replaces only what differs.
+ * row last read and replaces only what differs. If that row may have changed since, by the same
+ * session, it is read again first (ha_ferrite_refresh.cc).
  */
 #include "ha_ferrite.h"
 
@@ -162,6 +163,8 @@ int ha_ferrite::change_entries(const uchar *old_row, const uchar *new_row, bool 
 }
 
 int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
+  if (unlikely(may_be_outdated()))
+    if (int err = refresh(old_data, new_data)) return err;
   int err = layout().has_indexed_virtual ? update_generated(old_data, new_data)
                                          : update(old_data, new_data);
   if (unlikely(ferrite::is_copied_online(table)) && !err)
@@ -180,8 +183,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
     if (int err = cursor_for(0, &cursor)) return err;
     fe_code rc = fe_row_get(cursor, m_row_pk.slice(), &row);
     if (rc != FE_OK) return error(rc);
-    if (!m_row_payload.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
-    m_have_payload = true;
+    if (!keep_payload(row)) return HA_ERR_OUT_OF_MEM;
   }
   /* INSERT into a sequence writes the values that it has, too, and takes the error for one. */
   const int same = m_sequence ? 0 : HA_ERR_RECORD_IS_THE_SAME;
@@ -209,6 +211,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   if (rc == FE_DUPLICATE) return duplicate(m_dup);
   if (rc == FE_SAME) return same;
   if (rc != FE_OK) return error(rc);
+  const uint64_t now = fe_rows_changed(m_session);
   if (int err = check_updated(old_data, new_data, pk_changed)) return err;
   if (table->found_next_number_field &&
       bitmap_is_set(&m_changed, table->found_next_number_field->field_index)) {
@@ -223,6 +226,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   /* The same row may be changed once more (ON DUPLICATE KEY, several tables). */
   if (!m_row_pk.assign(new_pk) || !m_row_payload.assign(m_payload.slice()))
     return HA_ERR_OUT_OF_MEM;
+  m_read_at = now;
   return 0;
 }
 
@@ -230,6 +234,10 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
 
 int ha_ferrite::delete_row(const uchar *buf) {
   if (int err = prepare_write()) return err;
+  if (unlikely(may_be_outdated())) {
+    const int err = refresh(buf, nullptr);
+    if (err) return err == HA_ERR_KEY_NOT_FOUND ? 0 : err;
+  }
   int err = layout().has_indexed_virtual ? remove_generated(buf) : remove_row(buf);
   if (unlikely(ferrite::is_copied_online(table)) && !err)
     ferrite_logged_row(ha_thd(), table, m_share->wrong_logs, LoggedKind::kDelete, buf, nullptr);

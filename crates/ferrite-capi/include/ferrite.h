@@ -396,6 +396,9 @@ fe_code fe_savepoint_rollback(fe_session *session, uint64_t savepoint);
 /* The place before the row that was changed last, and before its values out of line. To be asked
    for before another row is changed. */
 uint64_t fe_row_before(const fe_session *session);
+/* How many rows the session's transaction has changed, undone or not. A row that was read with an X
+   lock at the same number is as it was. */
+uint64_t fe_rows_changed(const fe_session *session);
 /* Within a statement that goes on: undoes what it has changed since fe_row_before(). Nothing if the
    transaction is gone. */
 fe_code fe_row_undo(fe_session *session, uint64_t before);

@@ -245,6 +245,13 @@ pub unsafe extern "C" fn fe_row_before(session: *const fe_session) -> u64 {
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_rows_changed(session: *const fe_session) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.rows_changed()
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_row_undo(session: *mut fe_session, position: u64) -> fe_code {
     // SAFETY: a valid handle.
     match unsafe { session_of(session) }.undo_row(UndoPosition(position)) {

@@ -299,6 +299,12 @@ impl Session {
         self.row_undo
     }
 
+    /// Rows that the transaction has changed so far, whether undone since or not: what was read and locked
+    /// at the same number is still as it was.
+    pub fn rows_changed(&self) -> u64 {
+        self.txn.slot.rows_changed.load(Ordering::Relaxed)
+    }
+
     /// The transaction's id, given at its first change.
     ///
     /// # Errors
