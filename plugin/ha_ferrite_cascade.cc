@@ -210,18 +210,15 @@ int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row) {
 
 /* ---- cascades ---------------------------------------------------------------------- */
 
-/* Whether the server has opened it for the changes of a child. Under LOCK TABLES a TABLE that no
-   statement uses may point to what an earlier one has freed; but whoever has locked it for writing
-   may follow into it, as long as nobody uses it. */
-static bool is_opened_to_follow(const THD *thd, const TABLE *t) {
-  if (thd->locked_tables_mode == LTM_PRELOCKED_UNDER_LOCK_TABLES)
-    return !t->query_id && t->reginfo.lock_type >= TL_FIRST_WRITE;
-  const TABLE_LIST *place = t->pos_in_table_list;
-  return place && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
-         place->lock_type >= TL_FIRST_WRITE;
+/* Whether what follows may change it: it is locked for writing, and nobody uses it. The server
+   opens one for each child; but it gives that one to a statement of a trigger, too, and another one
+   is free then. What the TABLE was opened for cannot be asked later: it points to the last
+   statement that has used it, which may be freed. */
+static bool is_free_to_follow(const TABLE *t) {
+  return !t->query_id && t->reginfo.lock_type >= TL_FIRST_WRITE;
 }
 
-/* The TABLE that the server has opened for the changes of a child. */
+/* A TABLE for the changes of a child. */
 ha_ferrite *ha_ferrite::find_child(const char *core_name) const {
   const THD *thd = ha_thd();
   /* A statement that follows foreign keys is always prelocked. */
@@ -230,7 +227,7 @@ ha_ferrite *ha_ferrite::find_child(const char *core_name) const {
     if (t->s->tmp_table != NO_TMP_TABLE || t->file->ht != ferrite_hton) continue;
     ha_ferrite *child = static_cast<ha_ferrite *>(t->file);
     if (!child->m_share || child->m_share->name != core_name) continue;
-    if (is_opened_to_follow(thd, t)) return child;
+    if (is_free_to_follow(t)) return child;
   }
   return nullptr;
 }
@@ -310,6 +307,7 @@ int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrit
   fe_cursor *cursor = m_followers[which].cursor;
   MY_BITMAP *read_set = table->read_set, *write_set = table->write_set;
   table->column_bitmaps_set_no_signal(&table->s->all_set, &table->s->all_set);
+  m_lock = m_stored_lock; /* a statement of a trigger may have read it by its snapshot */
   const Cascade *above = m_cascade;
   m_cascade = &step;
   int err = 0;
