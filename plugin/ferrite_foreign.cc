@@ -412,6 +412,22 @@ static bool on_base_of_stored(const TABLE *form, const Foreign_key *key) {
   return found;
 }
 
+/* What a constraint on a generated column must not do: nothing could follow into it. NULL: it does
+   not. The server asks so of new constraints, and takes it for granted of those that the table has,
+   whatever becomes of their columns. */
+static const char *writes_generated(const TABLE *form, const Foreign_key *key) {
+  const char *clause = key->delete_opt == FK_OPTION_SET_NULL   ? "ON DELETE SET NULL"
+                       : key->update_opt == FK_OPTION_SET_NULL ? "ON UPDATE SET NULL"
+                       : key->update_opt == FK_OPTION_CASCADE  ? "ON UPDATE CASCADE"
+                                                               : nullptr;
+  if (!clause) return nullptr;
+  List_iterator_fast<Key_part_spec> columns(const_cast<Foreign_key *>(key)->columns);
+  while (const Key_part_spec *column = columns++)
+    for (Field *const *field = form->field; *field; field++)
+      if ((*field)->vcol_info && same_name((*field)->field_name, column->field_name)) return clause;
+  return nullptr;
+}
+
 int ForeignKeys::check() const {
   for (size_t i = 0; i < m_keys.size(); i++) {
     const char *name = m_defs[i].name;
@@ -425,6 +441,10 @@ int ForeignKeys::check() const {
                       "`.`" + m_form->s->table_name.str +
                       "` with foreign key constraint failed. Temporary tables can't have "
                       "foreign key constraints.");
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+    if (const char *clause = writes_generated(m_form, m_keys[i])) {
+      my_error(ER_WRONG_FK_OPTION_FOR_GENERATED_COLUMN, MYF(0), clause);
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
     const bool changes =

@@ -347,6 +347,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
              size_t len, const uchar *new_row);
   int follow_delete();
   int follow_update(const fe_link &link, const ha_ferrite &parent, const uchar *new_row);
+  bool follow_column(const fe_link_part &sides, bool to_null, const ha_ferrite &parent,
+                     const uchar *new_row);
   bool take_value(Field *to, const ha_ferrite &parent, uint16_t column, const uchar *new_row);
 
   /* Checking and statistics. */

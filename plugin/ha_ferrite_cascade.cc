@@ -391,21 +391,31 @@ bool ha_ferrite::take_value(Field *to, const ha_ferrite &parent, uint16_t column
   return fits;
 }
 
+/* A column of the row in record[0] becomes NULL, or what the parent's is now; false: it cannot.
+   Earlier versions let ALTER TABLE make it a generated one, whose value the row's own expression
+   decides. */
+bool ha_ferrite::follow_column(const fe_link_part &sides, bool to_null, const ha_ferrite &parent,
+                               const uchar *new_row) {
+  Field *field = table->field[sides.other.column];
+  if (to_null) {
+    if (field->vcol_info) return false;
+    layout().rows.column(sides.other.column).set_null(table->record[0]);
+    return true;
+  }
+  if (!bitmap_is_set(&parent.m_changed, sides.own.column)) return true;
+  return !field->vcol_info && take_value(field, parent, sides.own.column, new_row);
+}
+
 /* The columns of the row in record[0] become NULL, or what the parent's are now. */
 int ha_ferrite::follow_update(const fe_link &link, const ha_ferrite &parent, const uchar *new_row) {
   if (table->vfield) table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
   store_record(table, record[1]);
-  const uint32_t action = new_row ? link.on_update : link.on_delete;
-  for (uint32_t i = 0; i < link.part_count; i++) {
-    const fe_link_part &sides = link.parts[i];
-    if (action == FE_FK_SET_NULL) {
-      layout().rows.column(sides.other.column).set_null(table->record[0]);
-    } else if (bitmap_is_set(&parent.m_changed, sides.own.column) &&
-               !take_value(table->field[sides.other.column], parent, sides.own.column, new_row)) {
+  const bool to_null = (new_row ? link.on_update : link.on_delete) == FE_FK_SET_NULL;
+  for (uint32_t i = 0; i < link.part_count; i++)
+    if (!follow_column(link.parts[i], to_null, parent, new_row)) {
       ferrite_note_violation(ha_thd(), link, m_share->name, parent.m_share->name);
       return HA_ERR_ROW_IS_REFERENCED;
     }
-  }
   if (table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_WRITE))
     return HA_ERR_GENERIC;
   const bool versioned = table->versioned(VERS_TIMESTAMP);

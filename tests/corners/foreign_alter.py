@@ -135,3 +135,39 @@ def scenario_the_one_that_is_meant(env: Env) -> None:
         session.run(f"ALTER TABLE c DROP FOREIGN KEY `{name}`")
         equal(_constraints(session, "c"), [rest], name)
         session.run(f"ALTER TABLE c ADD CONSTRAINT `{name}` FOREIGN KEY (x) REFERENCES p (id)")
+
+
+def scenario_follows_into_no_generated_column(env: Env) -> None:
+    """ALTER TABLE makes no column a generated one into which a cascade goes: it could not be followed, without a word. As where the
+    constraint is new (1905)."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run(FAMILY.format("FERRITE"))
+    for actions, refused in (
+        ("ON UPDATE CASCADE ON DELETE SET NULL", True),
+        ("ON UPDATE CASCADE", True),
+        ("ON UPDATE SET NULL", True),
+        ("ON DELETE SET NULL", True),
+        ("ON DELETE CASCADE", False),
+        ("", False),
+    ):
+        session.run("DROP TABLE IF EXISTS c")
+        session.run("REPLACE INTO p VALUES (1), (3)")
+        session.run(
+            f"CREATE TABLE c (id INT PRIMARY KEY, x INT, pid INT, KEY (pid), CONSTRAINT f FOREIGN KEY (pid) REFERENCES p (id) {actions})"
+        )
+        session.run("INSERT INTO c VALUES (1, 1, 1)")
+        definition = session.run("SHOW CREATE TABLE c")
+        alter = "ALTER TABLE c MODIFY pid INT AS (x) STORED"
+        if not refused:
+            session.run(alter)
+            continue
+        for checks in (0, 1):
+            session.run(f"SET foreign_key_checks={checks}")
+            equal(session.error(alter), 1905, f"{alter}, {actions}, foreign_key_checks={checks}")
+            equal(session.run("SHOW CREATE TABLE c"), definition, "the table stays")
+        # What the constraint does, it still does; without it the column may be one.
+        answer = session.answer("UPDATE p SET id=2 WHERE id=1")
+        equal(answer, [] if "ON UPDATE" in actions else 1451, f"{actions} is kept")
+        session.answer("UPDATE p SET id=1 WHERE id=2")
+        session.run("ALTER TABLE c DROP FOREIGN KEY f, MODIFY pid INT AS (x) STORED")
