@@ -392,13 +392,13 @@ bool ha_ferrite::take_value(Field *to, const ha_ferrite &parent, uint16_t column
 }
 
 /* A column of the row in record[0] becomes NULL, or what the parent's is now; false: it cannot.
-   Earlier versions let ALTER TABLE make it a generated one, whose value the row's own expression
-   decides. */
+   With foreign_key_checks=0 it could be made NOT NULL, and earlier versions let ALTER TABLE make it
+   a generated one, whose value the row's own expression decides. */
 bool ha_ferrite::follow_column(const fe_link_part &sides, bool to_null, const ha_ferrite &parent,
                                const uchar *new_row) {
   Field *field = table->field[sides.other.column];
   if (to_null) {
-    if (field->vcol_info) return false;
+    if (field->vcol_info || !field->real_maybe_null()) return false;
     layout().rows.column(sides.other.column).set_null(table->record[0]);
     return true;
   }

@@ -171,3 +171,30 @@ def scenario_follows_into_no_generated_column(env: Env) -> None:
         equal(answer, [] if "ON UPDATE" in actions else 1451, f"{actions} is kept")
         session.answer("UPDATE p SET id=1 WHERE id=2")
         session.run("ALTER TABLE c DROP FOREIGN KEY f, MODIFY pid INT AS (x) STORED")
+
+
+def scenario_null_for_a_column_that_has_none(env: Env) -> None:
+    """SET NULL where the column has been made NOT NULL with foreign_key_checks=0: the parent stays (InnoDB has lost the constraint
+    by then). The child got the value 0, and another parent or none."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("SET sql_mode=''")
+    for actions, change in (
+        ("ON DELETE SET NULL", "DELETE FROM p WHERE id=7"),
+        ("ON UPDATE SET NULL", "UPDATE p SET id=8 WHERE id=7"),
+    ):
+        for parents in ("(7)", "(7), (0)"):
+            session.run("DROP TABLE IF EXISTS c, p")
+            session.run(FAMILY.format("FERRITE"))
+            session.run(
+                f"CREATE TABLE c (id INT PRIMARY KEY, pid INT, KEY (pid), CONSTRAINT f FOREIGN KEY (pid) REFERENCES p (id) {actions})"
+            )
+            session.run(f"INSERT INTO p VALUES {parents}")
+            session.run("INSERT INTO c VALUES (1, 7)")
+            session.run("SET foreign_key_checks=0")
+            session.run("ALTER TABLE c MODIFY pid INT NOT NULL")
+            session.run("SET foreign_key_checks=1")
+            equal(_constraints(session, "c"), ["f"], "the constraint is still there")
+            equal(session.error(change), 1451, f"{change} of {parents}")
+            equal(session.run("SELECT * FROM c"), [(1, 7)], change)
+            equal(session.run("CHECK TABLE c EXTENDED")[-1][3], "OK", change)
