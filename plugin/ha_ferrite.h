@@ -311,6 +311,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int find_dropped(const Alter_inplace_info *info, std::vector<std::string> *names);
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
   bool changes_linked_type(Alter_inplace_info *info);
+  bool computes_parents_otherwise(TABLE *copy, Alter_info *info);
+  static bool is_wrong_for_children(TABLE *form, const HA_CREATE_INFO *info);
 
   /* Rows and foreign keys (ha_ferrite_cascade.cc). */
   static constexpr int kLinksChanged = -1; /* the links are to be had anew */

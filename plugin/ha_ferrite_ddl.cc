@@ -268,6 +268,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
       ferrite::make_definition(layout, form, ferrite::cache_priority_of(form->s));
   ferrite::ForeignKeys foreign(ha_thd(), form, create_info, table_name, false);
   if (int err = foreign.check()) return err;
+  if (is_wrong_for_children(form, create_info)) return HA_ERR_CANNOT_ADD_FOREIGN;
   if (int err = foreign.lock_parents()) return err;
   fe_table_def def;
   memset(&def, 0, sizeof def);

@@ -240,8 +240,8 @@ static bool serves(const std::vector<const KeyPart *> &parts, const TABLE *alter
   return true;
 }
 
-static bool is_dropped(const fe_link &link, Alter_inplace_info *info) {
-  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
+static bool is_dropped(const fe_link &link, Alter_info *info) {
+  List_iterator_fast<Alter_drop> drops(info->drop_list);
   while (const Alter_drop *drop = drops++)
     if (drop->type == Alter_drop::FOREIGN_KEY &&
         ferrite::same_name(ferrite::text_of(drop->name), link.name))
@@ -286,6 +286,41 @@ static const Foreign_key *added_on(const Alter_inplace_info *info, const LEX_CST
   return nullptr;
 }
 
+static void refuse_for_child(const fe_link &link, const char *column, bool is_copied) {
+  const std::string child = is_copied && ferrite::kNamesDatabaseOfChild
+                                ? ferrite_shown_with_database(link.other)
+                                : ferrite_shown_name(link.other);
+  my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), column, link.name, child.c_str());
+}
+
+/* Gives the error if the rows of a copy of this table get other values in a column that children
+   refer to: these would be without a parent. The server refuses another type, which is all that it
+   knows of; it says so of no generated column. Names of columns are the same in a copy. */
+bool ha_ferrite::computes_parents_otherwise(TABLE *copy, Alter_info *info) {
+  if (!ferrite_foreign_checks(ha_thd())) return false;
+  const fe_links *links;
+  if (read_links(&links)) return true;
+  for (const fe_link &link : incoming(links)) {
+    if (m_share->name == link.other && is_dropped(link, info)) continue;
+    for (Field *const *field = copy->field; *field; field++) {
+      const char *name = (*field)->field_name.str;
+      if (!has_column(link, &fe_fk_column::other, name)) continue;
+      if (!ferrite::computes_otherwise(copy, info, *field)) continue;
+      refuse_for_child(link, name, true);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* The same, of a table that is made. */
+bool ha_ferrite::is_wrong_for_children(TABLE *form, const HA_CREATE_INFO *info) {
+  TABLE *original = info->alter_info ? info->alter_info->original_table : nullptr;
+  if (!original || original->file->ht != ferrite_hton) return false;
+  ha_ferrite *parent = static_cast<ha_ferrite *>(original->file);
+  return parent->computes_parents_otherwise(form, info->alter_info);
+}
+
 /* Gives the error if a column of a foreign key becomes longer, or of another charset: by copy, the
    server refuses that, with and without foreign_key_checks. */
 bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
@@ -301,17 +336,14 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
     if (!can_convert_nocopy(*now->field, *now) && now->field->charset() == now->charset) continue;
     const char *name = now->field->field_name.str;
     for (const fe_link &link : outgoing(links)) {
-      if (is_dropped(link, info) || !has_column(link, &fe_fk_column::own, name)) continue;
+      if (is_dropped(link, info->alter_info) || !has_column(link, &fe_fk_column::own, name))
+        continue;
       my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), name, link.name);
       return true;
     }
     for (const fe_link &link : incoming(links)) {
       if (!has_column(link, &fe_fk_column::other, name)) continue;
-      const bool copied = now->field->charset() != now->charset;
-      const std::string child = copied && ferrite::kNamesDatabaseOfChild
-                                    ? ferrite_shown_with_database(link.other)
-                                    : ferrite_shown_name(link.other);
-      my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), name, link.name, child.c_str());
+      refuse_for_child(link, name, now->field->charset() != now->charset);
       return true;
     }
     /* With foreign_key_checks a new key is not added in place, so the copy finds out. */
@@ -347,10 +379,11 @@ bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *in
     return true;
   };
   for (const fe_link &link : outgoing(links))
-    if (!is_dropped(link, info) && lost(link, &fe_fk_column::own)) return true;
+    if (!is_dropped(link, info->alter_info) && lost(link, &fe_fk_column::own)) return true;
   for (const fe_link &link : incoming(links)) {
     const bool own = m_share->name == link.other;
-    if (!(own && is_dropped(link, info)) && lost(link, &fe_fk_column::other)) return true;
+    if (!(own && is_dropped(link, info->alter_info)) && lost(link, &fe_fk_column::other))
+      return true;
   }
   return false;
 }

@@ -198,3 +198,46 @@ def scenario_null_for_a_column_that_has_none(env: Env) -> None:
             equal(session.error(change), 1451, f"{change} of {parents}")
             equal(session.run("SELECT * FROM c"), [(1, 7)], change)
             equal(session.run("CHECK TABLE c EXTENDED")[-1][3], "OK", change)
+
+
+def scenario_parents_with_other_values(env: Env) -> None:
+    """ALTER TABLE gives no referenced column other values: a generated one with another expression, or computed of another type.
+    The children were without a parent."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("SET sql_mode=''")
+    for change, error in (
+        ("MODIFY g INT AS (x + 100) STORED", 1833),
+        ("MODIFY g INT AS (y) STORED", 1833),
+        ("MODIFY x TINYINT", 1833),
+        ("MODIFY x TINYINT, DROP PRIMARY KEY", 1833),
+        ("MODIFY y TINYINT", 0),
+        ("MODIFY g INT", 0),
+        ("FORCE, ALGORITHM=COPY", 0),
+        ("ADD z INT FIRST, ALGORITHM=COPY", 0),
+    ):
+        session.run("DROP TABLE IF EXISTS c, p")
+        session.run("CREATE TABLE p (id INT PRIMARY KEY, x INT, y INT, g INT AS (x) STORED, UNIQUE (g))")
+        session.run("CREATE TABLE c (id INT PRIMARY KEY, pid INT, CONSTRAINT f FOREIGN KEY (pid) REFERENCES p (g))")
+        session.run("INSERT INTO p (id, x, y) VALUES (1, 700, 5), (2, 7, 6)")
+        session.run("INSERT INTO c VALUES (1, 700), (2, 7)")
+        before = session.run("SHOW CREATE TABLE p"), session.run("SELECT * FROM p")
+        alter = f"ALTER TABLE p {change}"
+        equal(session.error(alter), error, alter)
+        if error:
+            equal((session.run("SHOW CREATE TABLE p"), session.run("SELECT * FROM p")), before, alter)
+        equal(session.run("CHECK TABLE c EXTENDED")[-1][3], "OK", alter)
+        equal(len(session.run("CHECK TABLE c EXTENDED")), 1, alter)
+        equal(session.error("DELETE FROM p"), 1451, alter)
+        if error:
+            session.run("SET foreign_key_checks=0")
+            session.run(alter)
+            session.run("SET foreign_key_checks=1")
+    # One of the table itself that goes with the same ALTER.
+    session.run("DROP TABLE c, p")
+    session.run(
+        "CREATE TABLE p (id INT PRIMARY KEY, x INT, up INT, g INT AS (x) STORED, UNIQUE (g), CONSTRAINT f FOREIGN KEY (up) REFERENCES p (g))"
+    )
+    session.run("INSERT INTO p (id, x, up) VALUES (1, 700, 700)")
+    equal(session.error("ALTER TABLE p MODIFY g INT AS (x + 1) STORED"), 1833, "its own")
+    session.run("ALTER TABLE p DROP FOREIGN KEY f, MODIFY g INT AS (x + 1) STORED")
