@@ -447,6 +447,7 @@ def scenario_what_reads_and_writes_the_child(env: Env) -> None:
 def _sound_isolation(env: Env) -> None:
     """What the cascade reads is the row as it is now, whatever the trigger's statement has read by its snapshot."""
     session, other = env.session(), env.session()
+    session.run("SET ferrite_snapshot_isolation=OFF")
     for level in ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"):
         _made_anew(session, ROWS)
         session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
