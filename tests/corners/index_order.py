@@ -162,14 +162,14 @@ PROMOTED = (
     "id INT NOT NULL, a INT, b INT, c VARCHAR(20), d INT, e TEXT, UNIQUE ua (a, id), UNIQUE ub (b, id), KEY c (c),"
     " KEY d (d)"
 )
-# Rows that are left of 250.
+# Rows that are left.
 PROMOTING = {
-    "DROP PARTITION p0": 200,
-    "ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))": 250,
-    "REORGANIZE PARTITION p0, p1 INTO (PARTITION q VALUES LESS THAN (200))": 250,
-    "REBUILD PARTITION p1": 250,
-    "TRUNCATE PARTITION p1": 150,
-    "CONVERT PARTITION p0 TO TABLE x": 200,
+    "DROP PARTITION p0": "id >= 100",
+    "ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))": "id > 0",
+    "REORGANIZE PARTITION p0, p1 INTO (PARTITION q VALUES LESS THAN (200))": "id > 0",
+    "REBUILD PARTITION p1": "id > 0",
+    "TRUNCATE PARTITION p1": "id NOT BETWEEN 100 AND 199",
+    "CONVERT PARTITION p0 TO TABLE x": "id >= 100",
 }
 READS = [
     "SELECT id, b FROM {t} FORCE INDEX (c) WHERE c = 'c3' AND b BETWEEN 1740 AND 1850 ORDER BY id",
@@ -214,9 +214,9 @@ def _make_unpromoted(session: Session) -> None:
         session.run(f"ALTER TABLE {table} MODIFY b INT NOT NULL")
 
 
-def _same_rows(session: Session, table: str, what: str) -> None:
-    """Of `table` and r, by every index and after writes."""
-    session.run(f"DELETE FROM r WHERE id NOT IN (SELECT id FROM {table})")
+def _same_rows(session: Session, table: str, left: str, what: str) -> None:
+    """Of `table` and, as far as they are left, r: by every index and after writes."""
+    session.run(f"DELETE FROM r WHERE NOT ({left})")
     for sql in [*READS, *WRITES, *READS]:
         equal(session.answer(sql.format(t=table)), session.answer(sql.format(t="r")), f"{what}: {sql}")
     for key in ("ua", "ub", "c", "d"):
@@ -235,17 +235,15 @@ def scenario_without_primary_key(env: Env) -> None:
             _make_unpromoted(session)
             session.run(f"ALTER TABLE t {change}")
             session.run("FLUSH TABLES")
-            equal(session.value("SELECT COUNT(*) FROM t"), left, change)
             if switches:
                 session.run("ANALYZE TABLE t PERSISTENT FOR ALL")
             if "CONVERT" in change:
                 session.run("CREATE TABLE s LIKE r")
                 session.run("INSERT INTO s SELECT * FROM r")
-                equal(session.value("SELECT COUNT(*) FROM x"), 50, "the partition that is a table")
-                _same_rows(session, "x", change)
+                _same_rows(session, "x", "id < 100", change)
                 session.run("DROP TABLE r")
                 session.run("RENAME TABLE s TO r")
-            _same_rows(session, "t", change)
+            _same_rows(session, "t", left, change)
     expect("have no primary key" in env.log(), "nothing about it in the error log")
 
 
