@@ -533,6 +533,27 @@ mod tests {
         assert!(unsettled.next().is_none());
     }
 
+    /// A commit that was killed leaves no word: it would let whoever makes the versions next pass the limit of their memory.
+    #[test]
+    fn a_commit_that_waits_no_more_is_not_awaited() {
+        let unsettled = Unsettled::default();
+        unsettled.add(prepared(5));
+        // It makes them itself ...
+        let commit = || unsettled.claim_or_await(TxnId(5), Awaited::Commit);
+        assert_eq!(commit(), Claim::Mine);
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
+        unsettled.put_back(TxnId(5));
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+        // ... or waits for the thread.
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        assert_eq!(commit(), Claim::Others);
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
+        unsettled.await_no_more(TxnId(5));
+        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+        unsettled.done(TxnId(5));
+        unsettled.await_no_more(TxnId(5));
+    }
+
     /// However many prepared ones have less undo, and however the rollback came about.
     #[test]
     fn a_rollback_comes_before_the_versions_of_many() {
@@ -607,27 +628,6 @@ mod tests {
             unsettled.await_no_more(TxnId(5));
             assert_eq!(unsettled.claim(TxnId(5)), Claim::Settled);
         }
-    }
-
-    /// A commit that was killed leaves no word: it would let whoever makes the versions next pass the limit of their memory.
-    #[test]
-    fn a_commit_that_waits_no_more_is_not_awaited() {
-        let unsettled = Unsettled::default();
-        unsettled.add(prepared(5));
-        // It makes them itself ...
-        let commit = || unsettled.claim_or_await(TxnId(5), Awaited::Commit);
-        assert_eq!(commit(), Claim::Mine);
-        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
-        unsettled.put_back(TxnId(5));
-        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
-        // ... or waits for the thread.
-        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
-        assert_eq!(commit(), Claim::Others);
-        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::Commit);
-        unsettled.await_no_more(TxnId(5));
-        assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
-        unsettled.done(TxnId(5));
-        unsettled.await_no_more(TxnId(5));
     }
 
     /// The versions are there, or were given up, before the decision; or it is rolled back before it is told of.

@@ -276,11 +276,8 @@ impl Engine {
                 decided => return Ok(decided),
             }
             // The server waits for the connections before it stops us: as after a crash, it stays prepared.
-            if self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down() {
-                self.unsettled.await_no_more(txn);
-                return Err(Error::Interrupted);
-            }
-            if self.is_killed(thd) {
+            let ends = self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down();
+            if ends || self.is_killed(thd) {
                 self.unsettled.await_no_more(txn);
                 return Err(Error::Interrupted);
             }

@@ -425,14 +425,7 @@ fn a_shutdown_comes_amid_the_rollback() {
 /// A prepared transaction of many rows, on a disk that is full when the database opens: neither the log nor the store
 /// can grow, and the thread that makes versions waits for that.
 fn on_a_full_disk(seed: u64) -> (SimStorage, Arc<Engine>, Rows, Rows) {
-    on_a_full_disk_of(seed, &(Arc::new(SilentCallbacks) as Arc<dyn Callbacks>))
-}
-
-fn on_a_full_disk_of(
-    seed: u64,
-    callbacks: &Arc<dyn Callbacks>,
-) -> (SimStorage, Arc<Engine>, Rows, Rows) {
-    of_two_on_a_full_disk(seed, MANY, callbacks.clone())
+    of_two_on_a_full_disk(seed, MANY, Arc::new(SilentCallbacks))
 }
 
 const MANY: u64 = 40_000;
@@ -558,38 +551,6 @@ fn a_shutdown_ends_the_wait_of_a_decision() {
     }
 }
 
-thread_local! {
-    static KNOWS_OF_SHUTDOWN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A server that begins to shut down: some threads find that before others do.
-struct BeginsToShutDown;
-
-impl Callbacks for BeginsToShutDown {
-    fn log(&self, _level: LogLevel, _text: &str) {}
-    fn fatal(&self, _text: &str) {}
-    fn is_shutting_down(&self) -> bool {
-        KNOWS_OF_SHUTDOWN.get()
-    }
-}
-
-/// A rollback waits for whoever makes the versions, and gives up because of a shutdown, before that one lets go of it:
-/// another connection, not ended yet, commits the transaction.
-#[test]
-fn a_commit_comes_after_a_rollback_that_gave_up() {
-    let callbacks = Arc::new(BeginsToShutDown) as Arc<dyn Callbacks>;
-    let (disk, engine, _, after) = on_a_full_disk_of(95, &callbacks);
-    KNOWS_OF_SHUTDOWN.set(true);
-    assert_eq!(engine.rollback_by_xid(&xid("x")), Err(Error::Interrupted));
-    KNOWS_OF_SHUTDOWN.set(false);
-    // Whoever makes versions looks at it.
-    thread::sleep_ms(50);
-    has_room_again(&disk);
-    engine.commit_by_xid(&xid("x")).unwrap();
-    ends_as(&engine, &after);
-    engine.close().unwrap();
-}
-
 /// Connection 7 may be killed.
 #[derive(Default)]
 struct Killer(AtomicBool);
@@ -637,4 +598,36 @@ fn a_kill_ends_the_wait_of_a_commit_that_can_be_taken_back() {
         ends_as(&engine, &after);
         engine.close().unwrap();
     }
+}
+
+thread_local! {
+    static KNOWS_OF_SHUTDOWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A server that begins to shut down: some threads find that before others do.
+struct BeginsToShutDown;
+
+impl Callbacks for BeginsToShutDown {
+    fn log(&self, _level: LogLevel, _text: &str) {}
+    fn fatal(&self, _text: &str) {}
+    fn is_shutting_down(&self) -> bool {
+        KNOWS_OF_SHUTDOWN.get()
+    }
+}
+
+/// A rollback waits for whoever makes the versions, and gives up because of a shutdown, before that one lets go of it:
+/// another connection, not ended yet, commits the transaction.
+#[test]
+fn a_commit_comes_after_a_rollback_that_gave_up() {
+    let callbacks = Arc::new(BeginsToShutDown);
+    let (disk, engine, _, after) = of_two_on_a_full_disk(97, MANY, callbacks);
+    KNOWS_OF_SHUTDOWN.set(true);
+    assert_eq!(engine.rollback_by_xid(&xid("x")), Err(Error::Interrupted));
+    KNOWS_OF_SHUTDOWN.set(false);
+    // Whoever makes versions looks at it.
+    thread::sleep_ms(50);
+    has_room_again(&disk);
+    engine.commit_by_xid(&xid("x")).unwrap();
+    ends_as(&engine, &after);
+    engine.close().unwrap();
 }
