@@ -20,7 +20,7 @@ use crate::state::unsettled::{Awaited, Claim};
 use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::{thread, Arc};
 use ferrite_tree::Scratch;
 use ferrite_types::{Error, IndexId, Result, TxnId, UndoPosition};
@@ -270,6 +270,7 @@ impl Engine {
     fn claim_for_decision(&self, txn: TxnId, decision: Awaited, thd: usize) -> Result<Claim> {
         debug_assert!(!txn.is_frozen(), "a prepared transaction has an id");
         debug_assert!(thd == 0 || decision == Awaited::Commit, "{txn}");
+        let mut wait = Sliced::new(Reason::Rollback, Of::Nothing);
         loop {
             match self.unsettled.claim_or_await(txn, decision) {
                 Claim::Others => {}
@@ -281,7 +282,7 @@ impl Engine {
                 self.unsettled.await_no_more(txn);
                 return Err(Error::Interrupted);
             }
-            waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+            wait.slice(|| thread::sleep_ms(LOOK_MS));
         }
     }
 
