@@ -42,16 +42,19 @@ impl Desk for Log {
             time::now_us()
         });
         let mut reason = Reason::LogSegment;
+        let mut ending_since_us = None;
         loop {
             match self.segs.get_or_prepare(segment) {
                 // Nothing is lost and nothing is acknowledged: stand still until there is
                 // what is missing. Admission should have kept writers from coming this far.
-                Err(Error::DiskFull(_)) => {
-                    self.stats.waits_disk_full.inc();
-                    reason = Reason::DiskFull;
+                Err(e @ (Error::DiskFull(_) | Error::Shortage(_))) => {
+                    if matches!(e, Error::DiskFull(_)) {
+                        self.stats.waits_disk_full.inc();
+                        reason = Reason::DiskFull;
+                    }
+                    self.may_stand_still(&mut ending_since_us, e)?;
                     thread::sleep_ms(RETRY_MS);
                 }
-                Err(Error::Shortage(_)) => thread::sleep_ms(RETRY_MS),
                 result => {
                     if let Some(begun) = begun {
                         booked(reason, Of::Nothing, time::now_us() - begun);
@@ -69,6 +72,37 @@ impl Desk for Log {
 }
 
 impl Log {
+    /// There is no file to write to, because of `why`. Who writes holds up everybody else: also the checkpoint that
+    /// would make room, and the end of the server.
+    ///
+    /// # Errors
+    /// `why`, once the process is to end and that has helped nothing for as long as it may take.
+    fn may_stand_still(&self, ending_since_us: &mut Option<u64>, why: Error) -> Result<()> {
+        let Some((ms, is_ending)) = self.patience.read().clone() else {
+            return Ok(());
+        };
+        if !is_ending() {
+            *ending_since_us = None;
+            return Ok(());
+        }
+        let now_us = time::now_us();
+        let since_us = *ending_since_us.get_or_insert(now_us);
+        if now_us - since_us < ms * 1000 {
+            return Ok(());
+        }
+        let told = |text| {
+            format!(
+                "{text}; the server shuts down and cannot wait for it any longer: what it has not written was not \
+                 acknowledged, and the next start recovers the rest"
+            )
+        };
+        Err(match why {
+            Error::Shortage(text) => Error::Shortage(told(text)),
+            Error::DiskFull(text) => Error::DiskFull(told(text)),
+            other => other,
+        })
+    }
+
     fn sync(&self, file: &dyn StorageFile) -> Result<()> {
         kill_point!("redo.before_sync");
         let since = time::now_us();

@@ -32,6 +32,7 @@ const REREADS: u32 = 1000;
 
 pub(crate) type AckHook = Arc<dyn Fn(&[Ack]) + Send + Sync>;
 pub(crate) type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type EndingHook = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The redo log. See the crate's page.
 pub struct Log {
@@ -49,6 +50,8 @@ pub struct Log {
     pub(crate) notice_count: AtomicUsize,
     pub(crate) ack: RwLock<Option<AckHook>>,
     pub(crate) fatal: RwLock<Option<FatalHook>>,
+    /// How long the log stands still at the most while that is true, in ms.
+    pub(crate) patience: RwLock<Option<(u64, EndingHook)>>,
     pub(crate) dead: AtomicBool,
     /// The hook `fatal` has returned from telling why the log is dead.
     pub(crate) told: AtomicBool,
@@ -152,6 +155,7 @@ impl Log {
             notice_count: AtomicUsize::new(0),
             ack: RwLock::new(None),
             fatal: RwLock::new(None),
+            patience: RwLock::new(None),
             dead: AtomicBool::new(false),
             told: AtomicBool::new(false),
             flusher: Flusher::default(),
@@ -325,8 +329,8 @@ impl Log {
     /// `DiskFull`; `Shortage`, `Io`: it is not space that is missing, and room need not be made.
     #[inline]
     pub fn admission(&self) -> Result<()> {
-        let reserve = RESERVE_BYTES.min(self.segs.geometry().segment_payload());
-        if self.ring.next() + reserve <= self.segs.ready_lsn() {
+        let reserve = self.reserve();
+        if self.has_left(reserve) {
             return Ok(());
         }
         self.admission_tight(reserve)
@@ -335,8 +339,43 @@ impl Log {
     /// Half of what admission keeps for what already runs is gone. Work that can be put off has
     /// to be: the rest is for rolling back, and for the checkpoint that makes room.
     pub fn is_nearly_out(&self) -> bool {
-        let reserve = RESERVE_BYTES.min(self.segs.geometry().segment_payload());
-        self.ring.next() + reserve / 2 > self.segs.ready_lsn()
+        !self.has_left(self.reserve() / 2)
+    }
+
+    /// Three quarters of it are gone. Rollbacks have to wait, too: the rest is for the ends of transactions, and
+    /// for the checkpoint that makes room. Without it whoever writes the log would stand still, and everybody with it.
+    pub fn is_out(&self) -> bool {
+        !self.has_left(self.reserve() / 4)
+    }
+
+    /// What admission keeps for what already runs, in bytes.
+    #[inline]
+    fn reserve(&self) -> u64 {
+        RESERVE_BYTES.min(self.segs.geometry().segment_payload())
+    }
+
+    /// The prepared files have room for so many bytes more, and for what was promised.
+    #[inline]
+    fn has_left(&self, bytes: u64) -> bool {
+        self.ring.next() + self.segs.promised() + bytes <= self.segs.ready_lsn()
+    }
+
+    /// The caller, who has been admitted, will append so many bytes more without asking again, some time. There is room
+    /// for them until it says that they are there ([`unpromise`](Self::unpromise)).
+    pub fn promise(&self, bytes: u64) {
+        if self.segs.promise(bytes) {
+            self.keeper.set();
+        }
+    }
+
+    /// Promised bytes that are not there yet.
+    pub fn promised(&self) -> u64 {
+        self.segs.promised()
+    }
+
+    /// So many of the promised bytes have been appended, or will not be.
+    pub fn unpromise(&self, bytes: u64) {
+        self.segs.unpromise(bytes);
     }
 
     #[cold]
@@ -346,13 +385,13 @@ impl Log {
         // in the others the keeper tries again from time to time.
         if !(self.segs.tight() && self.flusher.running()) {
             self.stats.waits_admission.inc();
-            let end = self.ring.next() + reserve;
+            let end = self.ring.next() + self.segs.promised() + reserve;
             let make = || self.segs.make_ready(self.writing_segment(), end);
             waiting(Reason::LogSegment, Of::Nothing, make);
             // The keeper makes the spare ones.
             self.keeper.set();
         }
-        if self.ring.next() + reserve <= self.segs.ready_lsn() {
+        if self.has_left(reserve) {
             return Ok(());
         }
         let told = |text| format!("no further file for the redo log: {text}");
@@ -399,6 +438,12 @@ impl Log {
     /// ends.
     pub fn set_fatal(&self, f: Box<dyn Fn(&str) + Send + Sync>) {
         *self.fatal.write() = Some(Arc::from(f));
+    }
+
+    /// Without a file to go on in, the log stands still, and with it everybody who waits for it. While `is_ending`,
+    /// which must not wait, nobody is going to make room: after `ms` of that the log fails, as above.
+    pub fn set_patience(&self, ms: u64, is_ending: Box<dyn Fn() -> bool + Send + Sync>) {
+        *self.patience.write() = Some((ms, Arc::from(is_ending)));
     }
 
     /// Counters since the log was opened.

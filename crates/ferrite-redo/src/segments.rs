@@ -57,6 +57,8 @@ pub(crate) struct Segments {
     handed: AtomicU64,
     /// Bytes that all files together may take.
     budget: AtomicU64,
+    /// Log that may be appended at any moment by who has been admitted long ago, in bytes: files for it are kept ready.
+    promised: AtomicU64,
     scrubs: AtomicBool,
     /// Ready segments that were zeroes when they became ready; a leaf.
     clean: Mutex<BTreeSet<u64>>,
@@ -98,6 +100,7 @@ impl Segments {
             needed: AtomicU64::new(first),
             handed: AtomicU64::new(first),
             budget: AtomicU64::new(u64::MAX),
+            promised: AtomicU64::new(0),
             scrubs: AtomicBool::new(false),
             clean: Mutex::new(BTreeSet::new()),
             why_tight: Mutex::new(None),
@@ -202,6 +205,33 @@ impl Segments {
         self.needed.fetch_max(segment, Ordering::SeqCst);
     }
 
+    /// Log that has been promised and is not there yet, in bytes.
+    #[inline]
+    pub(crate) fn promised(&self) -> u64 {
+        self.promised.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes more; true: they need a file more.
+    pub(crate) fn promise(&self, bytes: u64) -> bool {
+        let before = self.promised.fetch_add(bytes, Ordering::SeqCst);
+        self.files_for(before) < self.files_for(before + bytes)
+    }
+
+    /// So many of them are in the log, or will not come.
+    pub(crate) fn unpromise(&self, bytes: u64) {
+        let before = self.promised.fetch_sub(bytes, Ordering::SeqCst);
+        assert!(bytes <= before, "{bytes} bytes of {before} promised ones");
+    }
+
+    fn files_for(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.geometry.segment_payload())
+    }
+
+    /// Segments to be kept ready beyond the one being written.
+    fn spare(&self) -> u64 {
+        MIN_SPARE + self.files_for(self.promised())
+    }
+
     /// All files together are to take no more than that.
     pub(crate) fn set_budget(&self, bytes: u64) {
         self.budget.store(bytes, Ordering::SeqCst);
@@ -225,7 +255,7 @@ impl Segments {
     fn surplus(&self) -> u64 {
         let budget = self.budget.load(Ordering::SeqCst) / self.geometry.segment_bytes;
         let files = self.ready() - self.first();
-        files.saturating_sub(budget.max(1).saturating_add(MIN_SPARE))
+        files.saturating_sub(budget.max(1).saturating_add(self.spare()))
     }
 
     /// Brings the files into order around the segment being written: recycles and removes
@@ -234,13 +264,14 @@ impl Segments {
         let _guard = self.preparing.lock();
         let mut result = Ok(());
         while result.is_ok() && self.first() < self.needed.load(Ordering::SeqCst).min(current) {
-            result = if self.ready() <= current + MAX_SPARE && self.surplus() == 0 {
+            let most = current + self.spare().max(MAX_SPARE);
+            result = if self.ready() <= most && self.surplus() == 0 {
                 self.recycle_first()
             } else {
                 self.remove_first()
             };
         }
-        let too_many = || self.surplus() > 0 && self.ready() > current + 1 + MIN_SPARE;
+        let too_many = || self.surplus() > 0 && self.ready() > current + 1 + self.spare();
         while result.is_ok() && (too_many() || self.stale_spare(current)) {
             match self.remove_last() {
                 Ok(true) => {}
@@ -248,7 +279,7 @@ impl Segments {
                 Err(e) => result = Err(e),
             }
         }
-        while result.is_ok() && self.ready() <= current + MIN_SPARE && !self.pace.is_stopping() {
+        while result.is_ok() && self.ready() <= current + self.spare() && !self.pace.is_stopping() {
             result = self.extend(current);
         }
         *self.why_tight.lock() = result.clone().err();

@@ -28,6 +28,8 @@ use std::collections::BTreeMap;
 
 /// Default of `change_buffer_max_size`, in per cent of the buffer pool.
 const CHANGE_BUFFER_PERCENT: usize = 25;
+/// A server that shuts down waits no longer for space for the log.
+const LOG_PATIENCE_MS: u64 = 30_000;
 
 /// What a start begins with: how, where, who is told, and the directory's lock.
 pub(super) struct Start {
@@ -237,6 +239,8 @@ fn connect_log(log: &Log, callbacks: &Arc<dyn Callbacks>) {
     }));
     let fatal = callbacks.clone();
     log.set_fatal(Box::new(move |text| fatal.fatal(text)));
+    let ending = callbacks.clone();
+    log.set_patience(LOG_PATIENCE_MS, Box::new(move || ending.is_shutting_down()));
 }
 
 /// Durability is lost, of whichever file. The log itself deals with the syncs of its own files

@@ -459,6 +459,108 @@ fn a_disk_that_is_really_full_stands_still_and_goes_on() {
     assert_eq!(rescan(&log, Lsn(0), Lsn::MAX).len(), 500);
 }
 
+/// While the process is to end, nobody makes room: the log fails rather than keep it from that for ever, and says why.
+/// What was acknowledged is there, and nothing of what was not is out of order.
+#[test]
+fn a_log_without_room_holds_up_the_end_of_the_process_for_a_while_only() {
+    const PATIENCE_MS: u64 = 300;
+    for threads in [false, true] {
+        let disk = SimStorage::new(9);
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
+        let (ending, told) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let t: Arc<Mutex<String>> = Arc::clone(&told);
+        log.set_fatal(Box::new(move |text| *t.lock() = text.to_owned()));
+        let e = ending.clone();
+        log.set_patience(PATIENCE_MS, Box::new(move || e.load(Ordering::SeqCst)));
+        if threads {
+            log.start_threads(0);
+        }
+        disk.set_capacity(Some(disk.used_bytes()));
+        let (l, acknowledged) = (log.clone(), Arc::new(AtomicU64::new(0)));
+        let a = acknowledged.clone();
+        let writer = thread::spawn("writer", move || {
+            catch_unwind(AssertUnwindSafe(|| {
+                for n in 0.. {
+                    let at = put(&l, n, 400);
+                    l.flush_to(at.end);
+                    a.store(n + 1, Ordering::SeqCst);
+                }
+            }))
+            .is_err()
+        });
+        while log.stats().waits_disk_full < 2 {
+            thread::sleep_ms(5);
+        }
+        thread::sleep_ms(2 * PATIENCE_MS);
+        assert!(!writer.is_finished(), "nobody wants to end");
+        let since_us = ferrite_sync::time::now_us();
+        ending.store(true, Ordering::SeqCst);
+        assert!(writer.join().expect("writer"), "it goes on without a file");
+        let ms = (ferrite_sync::time::now_us() - since_us) / 1000;
+        assert!(ms >= PATIENCE_MS, "given up after {ms} ms");
+        let told = told.lock().clone();
+        assert!(
+            told.contains("disk full") && told.contains("the server shuts down"),
+            "{told}"
+        );
+        log.stop_threads();
+        drop(log);
+        disk.set_capacity(None);
+        let (_, found) = reopen(boot(&disk), Lsn(0), small()).expect("open");
+        assert!(found.len() as u64 >= acknowledged.load(Ordering::SeqCst));
+        assert!(found.iter().enumerate().all(|(n, at)| at.2 == n as u64));
+    }
+}
+
+/// What has been promised to be appended has its files, also where no further one can be made.
+#[test]
+fn promised_records_find_room_on_a_full_disk() {
+    /// A record with a body of 88 bytes.
+    const EACH: u64 = 96;
+    let disk = SimStorage::new(9);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    log.start_threads(0);
+    let most = 7000 * EACH;
+    log.set_budget(4 * small().segment_bytes);
+    let mut promised = 0;
+    while promised < most {
+        log.admission().expect("the disk has room");
+        log.promise(EACH);
+        promised += EACH;
+    }
+    log.admission().expect("the disk has room");
+    disk.set_capacity(Some(disk.used_bytes()));
+    // Others get no more than they would without it.
+    let mut n = 0;
+    while log.admission().is_ok() {
+        put(&log, n, 400);
+        log.flush_to(Lsn::MAX);
+        n += 1;
+    }
+    let kept = n;
+    while promised > 0 {
+        put(&log, n, 88);
+        log.flush_to(Lsn::MAX);
+        log.unpromise(EACH);
+        promised -= EACH;
+        n += 1;
+    }
+    assert!(log.admission().is_err());
+    assert_eq!(log.stats().waits_disk_full, 0);
+    disk.set_capacity(None);
+    log.prepare_now();
+    log.admission().expect("the disk has room again");
+    // What is not wanted any more is given back.
+    log.promise(most);
+    log.prepare_now();
+    let with = disk.used_bytes();
+    log.unpromise(most);
+    log.prepare_now();
+    assert!(with - disk.used_bytes() >= most / 2, "files are left");
+    assert!(kept > 0 && log.admission().is_ok());
+    log.stop_threads();
+}
+
 /// Too many open files: nothing has failed to be written or synced.
 #[test]
 fn without_an_open_file_to_be_had_the_log_stands_still_and_goes_on() {
