@@ -20,6 +20,9 @@ pub(crate) type Value = (IndexId, OverflowRef);
 pub(crate) const AT_ONCE: usize = 400;
 /// Bytes of one.
 const VALUE_BYTES: usize = 20;
+/// Log that one takes, with its share of a full record.
+pub(crate) const LOGGED_BYTES: u64 = 24;
+const _: () = assert!(LOGGED_BYTES as usize * AT_ONCE >= 32 + VALUE_BYTES * AT_ONCE);
 
 /// Appends references of values out of line: count u32, each: index u32, reference 16 bytes.
 pub(crate) fn encode_values(values: &[Value], out: &mut Vec<u8>) {

@@ -519,7 +519,7 @@ impl Session {
                 "values of no change"
             );
             let piece = Garbage::overflow_of(table, reference);
-            self.txn.garbage.add(at, piece);
+            self.txn.leave_value(&self.engine, at, piece);
         }
     }
 }

@@ -137,13 +137,15 @@ impl GarbageList {
         debug_assert!(self.leaves_from < UndoPosition::END, "of which mark");
     }
 
-    /// Undone down to that position: pieces made above it are none.
-    pub(crate) fn undone_to(&mut self, position: UndoPosition) {
-        let before = self.pieces.len();
+    /// Undone down to that position: pieces made above it are none. Returns how many of them were values out of line.
+    pub(crate) fn undone_to(&mut self, position: UndoPosition) -> u64 {
+        let (before, entries) = (self.pieces.len(), self.entries);
         while self.pieces.last().is_some_and(|(at, _)| *at > position) {
             let piece = self.pieces.pop();
             self.entries -= usize::from(piece.is_some_and(|(_, piece)| is_entry(&piece)));
         }
+        let gone = before - self.pieces.len();
+        let values = gone - (entries - self.entries);
         if self.leaves_from > position {
             self.forget_leaves();
         }
@@ -154,6 +156,7 @@ impl GarbageList {
             self.pieces.iter().all(|(at, _)| *at <= position),
             "what was undone above {position} would be purged"
         );
+        values as u64
     }
 
     /// References of the values out of line among the pieces.

@@ -24,11 +24,13 @@
 //!
 //! Locking: none of its own; see `slot`.
 
+use crate::log_records::values::LOGGED_BYTES;
 use crate::log_records::xid::Xid;
 use crate::state::changed::ChangedTables;
 use crate::state::engine::Engine;
 use crate::state::garbage::GarbageList;
 use crate::state::marked_keys::MarkedKeys;
+use crate::state::purge_work::Garbage;
 use crate::state::slot::TxnSlot;
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::Ordering;
@@ -71,6 +73,9 @@ pub(crate) struct Transaction {
     pub spill_due: bool,
     /// Where the record of its last change ends.
     pub last_change: Lsn,
+    /// Values out of line among the garbage that no record names yet. The log keeps room for them: its commit waits
+    /// for nothing.
+    owed_values: u64,
 }
 
 impl Transaction {
@@ -89,6 +94,7 @@ impl Transaction {
             marked: MarkedKeys::default(),
             spill_due: false,
             last_change: Lsn::ZERO,
+            owed_values: 0,
         }
     }
 
@@ -117,6 +123,7 @@ impl Transaction {
             marked: MarkedKeys::default(),
             spill_due: false,
             last_change: Lsn::ZERO,
+            owed_values: 0,
         }
     }
 
@@ -149,6 +156,38 @@ impl Transaction {
             return UndoPosition::START;
         }
         self.slot.state.lock().undo.position()
+    }
+
+    /// It lets go of a value out of line, at that undo position.
+    pub(crate) fn leave_value(&mut self, engine: &Engine, at: UndoPosition, value: Garbage) {
+        debug_assert!(value.overflow().is_some() && self.phase == Phase::Active);
+        self.garbage.add(at, value);
+        self.owed_values += 1;
+        engine.log.promise(LOGGED_BYTES);
+    }
+
+    /// It has undone its changes down to that position.
+    pub(crate) fn garbage_undone_to(&mut self, engine: &Engine, position: UndoPosition) {
+        let gone = self.garbage.undone_to(position);
+        // A prepared one owes nothing.
+        self.owes_less(engine, gone.min(self.owed_values));
+    }
+
+    /// So many of its values are in the log, or will not be.
+    fn owes_less(&mut self, engine: &Engine, values: u64) {
+        if values == 0 {
+            return;
+        }
+        assert!(values <= self.owed_values, "{}: {values} values", self.id);
+        self.owed_values -= values;
+        engine.log.unpromise(values * LOGGED_BYTES);
+    }
+
+    /// All of its values are in the log, or none will be.
+    #[inline]
+    pub(crate) fn owes_nothing(&mut self, engine: &Engine) {
+        self.owes_less(engine, self.owed_values);
+        debug_assert_eq!(self.owed_values, 0);
     }
 
     // ---- from phase to phase -----------------------------------------------------------------
@@ -222,6 +261,7 @@ impl Transaction {
         self.slot.rows_changed.store(0, Ordering::Relaxed);
         self.owner.set_txn(TxnId::FROZEN);
         self.owner.changes.store(0, Ordering::Relaxed);
+        self.owes_nothing(engine);
         self.id = TxnId::FROZEN;
         self.phase = Phase::Idle;
         self.snapshot = None;
@@ -236,6 +276,7 @@ impl Transaction {
         self.id = TxnId::FROZEN;
         self.phase = Phase::Idle;
         self.garbage.clear();
+        self.owed_values = 0;
         // The locks belong to a table that nobody asks any more.
         self.owner = Owner::new(0, 0);
     }

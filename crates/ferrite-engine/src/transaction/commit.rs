@@ -131,8 +131,8 @@ impl Transaction {
     }
 
     /// Logs the values out of line that it lets go of, and puts them into the slot. Nothing is locked
-    /// for longer than one record takes.
-    fn log_values(&self, engine: &Engine) {
+    /// for longer than one record takes. The log has kept room for them since they were let go of.
+    fn log_values(&mut self, engine: &Engine) {
         let at_once = match ferrite_sync::mutant!("commit.values_unbounded") {
             true => usize::MAX,
             false => AT_ONCE,
@@ -143,7 +143,7 @@ impl Transaction {
             part.clear();
             part.extend(values.by_ref().take(at_once));
             if part.is_empty() {
-                return;
+                break;
             }
             body.clear();
             body.extend_from_slice(&rollback_body(self.id()));
@@ -155,6 +155,8 @@ impl Transaction {
             drop(state);
             kill_point!("commit.values_logged");
         }
+        drop(values);
+        self.owes_nothing(engine);
     }
 
     /// The PREPARE record is in the log buffer; returns where it ends.
@@ -395,8 +397,12 @@ impl Session {
 mod tests {
     use super::*;
     use crate::rows::write::DupInfo;
-    use crate::testing::{create, open};
+    use crate::state::purge_work::Garbage;
+    use crate::testing::{config, create, open, open_with};
+    use crate::Config;
     use ferrite_io::sim::SimStorage;
+    use ferrite_sync::thread;
+    use ferrite_types::OverflowRef;
 
     /// Between the commit record and the purge queue a checkpoint finds the values still: the
     /// record may lie before the place where the next start begins to read.
@@ -426,6 +432,84 @@ mod tests {
         known("visible");
         s.finish_commit();
         known("in the queue");
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// A transaction that lets go of values out of line is refused before the log has no room to tell of them all at once,
+    /// at its commit or while it is prepared.
+    #[test]
+    fn values_that_are_let_go_of_have_room_in_the_log() {
+        for prepares in [false, true] {
+            let disk = SimStorage::new(2);
+            let engine = open_with(
+                &disk,
+                Config {
+                    log_budget_bytes: 64 << 20,
+                    ..config()
+                },
+            );
+            engine.set("purge_paused", 1).unwrap();
+            let t = create(&engine);
+            let mut s = Session::new(&engine, 0, 1);
+            s.insert_row(&t, Some(b"k"), b"\0", &[], false, &mut DupInfo::default())
+                .unwrap();
+            disk.set_capacity(Some(disk.used_bytes()));
+            let at = s.undo_position();
+            let mut left = 0;
+            // Ten times what the log's files have room for.
+            while left < 1_500_000 && engine.log.admission().is_ok() {
+                let value = Garbage::overflow_of(&t, OverflowRef::from_bytes([5; 16]));
+                s.txn.leave_value(&engine, at, value);
+                left += 1;
+            }
+            assert!(left > 10_000, "{left} values");
+            let xid = Xid {
+                format_id: 1,
+                gtrid_len: 1,
+                data: b"x".to_vec(),
+            };
+            let worker = thread::spawn("end", move || match prepares {
+                false => s.commit(false),
+                true => s.prepare(&xid).map(|()| s.abandon()),
+            });
+            for _ in 0..6000 {
+                if worker.is_finished() {
+                    break;
+                }
+                thread::sleep_ms(10);
+            }
+            assert!(worker.is_finished(), "no room for {left} values");
+            worker.join().unwrap().unwrap();
+            assert_eq!(engine.log.stats().waits_disk_full, 0);
+            engine.abandon();
+        }
+    }
+
+    /// What is undone has no need of it.
+    #[test]
+    fn values_that_are_not_let_go_of_need_no_room_in_the_log() {
+        let engine = open(&SimStorage::new(3));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let value = || Garbage::overflow_of(&t, OverflowRef::from_bytes([5; 16]));
+        let insert = |s: &mut Session, key: &[u8]| {
+            let dup = &mut DupInfo::default();
+            s.insert_row(&t, Some(key), b"\0", &[], false, dup).unwrap();
+        };
+        let promised = || engine.log.promised();
+        insert(&mut s, b"a");
+        let at = s.undo_position();
+        s.txn.leave_value(&engine, at, value());
+        let (savepoint, one) = (s.savepoint().unwrap(), promised());
+        insert(&mut s, b"b");
+        let at = s.undo_position();
+        (0..9).for_each(|_| s.txn.leave_value(&engine, at, value()));
+        assert_eq!(promised(), 10 * one);
+        s.rollback_to(savepoint).unwrap();
+        assert_eq!(promised(), one);
+        s.rollback().unwrap();
+        assert!(one > 0 && promised() == 0);
         drop(s);
         engine.close().unwrap();
     }

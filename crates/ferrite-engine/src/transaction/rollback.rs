@@ -84,6 +84,8 @@ impl Transaction {
     /// again.
     pub(crate) fn roll_back(&mut self, engine: &Engine, of: Undoes) -> Result<Lsn> {
         self.begin_rollback();
+        // The log keeps room for no commit of it: the rollback itself needs that.
+        self.owes_nothing(engine);
         self.undo_to(engine, UndoPosition::START, of)?;
         let mut state = self.slot.state.lock();
         assert_eq!(state.txn, self.id(), "the slot is of another transaction");
@@ -113,7 +115,7 @@ impl Transaction {
             self.begin_rollback();
             return Err(e);
         }
-        self.garbage.undone_to(position);
+        self.garbage_undone_to(engine, position);
         debug_assert!(self.undo_position() <= position, "changes are left");
         Ok(())
     }
