@@ -74,6 +74,11 @@ fn has_had_enough() -> bool {
     enough.is_some_and(|enough| enough())
 }
 
+/// Is this thread in [`patiently`]? It may wait for room elsewhere, too, as long as it would for a frame.
+pub fn is_patient() -> bool {
+    PATIENT.get()
+}
+
 impl Pool {
     /// Frames kept free ahead of need.
     pub(crate) fn free_target(&self) -> usize {

@@ -86,7 +86,7 @@ pub use ahead_state::{misses_here, MissRate};
 pub use change_buffer::AwayPage;
 pub use collected::{CollectedRedo, RedoOf};
 pub use deferred::Shares;
-pub use evict::{is_for_want_of_a_frame, patiently, patiently_unless};
+pub use evict::{is_for_want_of_a_frame, is_patient, patiently, patiently_unless};
 pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use kept::{ApplyKept, ApplyRedo, ChangeBuffer};

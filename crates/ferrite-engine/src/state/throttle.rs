@@ -15,15 +15,19 @@
 //! to be done at all, be it only to wake the checkpointer. It may be lower than it need be, never
 //! higher: the checkpointer moves it at each look, and every checkpoint does.
 //!
+//! A rollback that finds three quarters of the log's reserve gone waits, without an end but a shutdown's, for room: the
+//! rest is for commits and the checkpoint that makes room.
+//!
 //! Invariants: no pause is taken under a latch or a mutex of the lock table or of a transaction's
 //! slot, so what makes the log shorter (writing pages, a checkpoint) never waits for one who
-//! pauses. Every pause ends by itself. Nobody is kept beyond 1 ms by a log that cannot get shorter
+//! pauses. Every pause but that ends by itself. Nobody else is kept beyond 1 ms by a log that cannot get shorter
 //! at the moment, and not at all by one that is kept for a damaged page: admission decides then.
 
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::thread;
 use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_types::{Error, Result};
 
 /// Log between two pauses of a session where the brake begins, in bytes.
 const ALLOWANCE_BYTES: u64 = 256 << 10;
@@ -34,6 +38,11 @@ const _: () = assert!(BACKGROUND_ALLOWANCE_BYTES <= ALLOWANCE_BYTES);
 const LONGEST_MS: u32 = 1000;
 /// Log that a rollback produces between two attempts to make room for it, in bytes.
 const ROOM_BYTES: u64 = 256 << 10;
+
+/// Between two looks of a rollback that waits for room in the log, in ms.
+const LOOK_MS: u64 = 10;
+/// Looks between two attempts to make room.
+const LOOKS_PER_ATTEMPT: u64 = 100;
 
 /// The value of `attention_lsn` while nobody looks after the log's age.
 pub(crate) const UNWATCHED: u64 = u64::MAX;
@@ -160,6 +169,39 @@ impl Engine {
         }
     }
 
+    /// Before a step of a rollback, which also has to leave the log what others need. No latch is held, but all locks of
+    /// the transaction are. `may_stop`: a stop ends it.
+    ///
+    /// # Errors
+    /// `Interrupted` by a stop, or by a shutdown while there is no room for the log; `DiskFull`: there is none, and who
+    /// rolls back does not wait ([`ferrite_buffer::patiently`]).
+    pub(crate) fn may_undo(&self, may_stop: bool, eased: &mut Eased) -> Result<()> {
+        for look in 0u64.. {
+            if look % LOOKS_PER_ATTEMPT == 1 {
+                // What could not be made before is tried again.
+                eased.asked_at = 0;
+            }
+            self.ease_off(eased);
+            if may_stop && self.stop.load(Ordering::SeqCst) {
+                return Err(Error::Interrupted);
+            }
+            // Without background threads nobody but ourselves makes room, which was just tried.
+            if !self.log.is_out() || self.config.manual_background {
+                break;
+            }
+            if !ferrite_buffer::is_patient() {
+                return Err(Error::DiskFull("no space for the redo log".into()));
+            }
+            if self.callbacks.is_shutting_down() {
+                return Err(Error::Interrupted);
+            }
+            // Files follow what has been written.
+            self.log.request_flush(self.log.current_lsn());
+            waiting(Reason::DiskFull, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+        }
+        Ok(())
+    }
+
     #[cold]
     fn ease_off_now(&self, eased: &mut Eased) {
         let (age, marks) = (self.log_age(), self.marks());
@@ -177,12 +219,11 @@ impl Engine {
     }
 
     /// What cannot be refused lives on what admission keeps of the log. That must not run out:
-    /// a checkpoint needs the log to be written.
+    /// a checkpoint needs the log to be written. Who goes on without room looks itself at how much is left.
     #[cold]
     fn make_room_for_log(&self, eased: &mut Eased) {
         let now = self.log.current_lsn().0;
         if now >= eased.asked_at + ROOM_BYTES {
-            // Without room it goes on all the same.
             let _ = self.make_room(true, &|| false);
             eased.asked_at = now;
         }

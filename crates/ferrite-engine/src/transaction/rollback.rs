@@ -12,7 +12,6 @@ use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
 use crate::transaction::undo_ahead::UndoAhead;
 use ferrite_buffer::misses_here;
-use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_tree::op::KeptChange;
 use ferrite_tree::record::Header;
@@ -214,6 +213,17 @@ impl Session {
     }
 }
 
+/// Is there an entry above `until` to be undone? Else the rollback is over, for now.
+fn is_left(slot: &TxnSlot, txn: TxnId, until: UndoPosition) -> bool {
+    let mut state = slot.state.lock();
+    assert_eq!(state.txn, txn, "the slot is of another transaction");
+    let left = state.undo.position() > until;
+    if !left {
+        state.pause_rollback();
+    }
+    left
+}
+
 impl Engine {
     /// Undoes the entries of a transaction's list above `position`.
     pub(crate) fn undo_to(
@@ -228,15 +238,9 @@ impl Engine {
             ..Work::default()
         };
         let (mut eased, mut ahead) = (Eased::default(), UndoAhead::new());
-        loop {
-            self.ease_off(&mut eased);
-            if of.may_stop && self.stop.load(Ordering::SeqCst) {
-                return Err(Error::Interrupted);
-            }
-            let Some(left) = self.next_undo(slot, txn, position, &mut work.entry, &mut ahead)?
-            else {
-                return Ok(());
-            };
+        while is_left(slot, txn, position) {
+            self.may_undo(of.may_stop, &mut eased)?;
+            let left = self.next_undo(slot, txn, position, &mut work.entry, &mut ahead)?;
             ahead.ask(self);
             undo::encode_undone_header(txn, left, &mut work.prelude);
             let misses = misses_here();
@@ -244,10 +248,10 @@ impl Engine {
             ahead.undone(misses_here() - misses);
             kill_point!("rollback.one_undone");
         }
+        Ok(())
     }
 
-    /// Copies the last entry of a list to `into`; the position before it, or none if that is undone
-    /// back to `until`.
+    /// Copies the last entry of a list, which is above `until`, to `into`; the position before it.
     fn next_undo(
         &self,
         slot: &TxnSlot,
@@ -255,13 +259,10 @@ impl Engine {
         until: UndoPosition,
         into: &mut Vec<u8>,
         ahead: &mut UndoAhead,
-    ) -> Result<Option<UndoPosition>> {
+    ) -> Result<UndoPosition> {
         let mut state = slot.state.lock();
         assert_eq!(state.txn, txn, "the slot is of another transaction");
-        if state.undo.position() <= until {
-            state.pause_rollback();
-            return Ok(None);
-        }
+        assert!(state.undo.position() > until, "nothing is left of {txn}");
         // The word is given: after a crash the rest goes, too, unasked.
         if !(state.is_prepared() && ferrite_sync::mutant!("rollback.keep_xid")) {
             state.begin_rollback();
@@ -274,7 +275,7 @@ impl Engine {
         into.extend_from_slice(entry);
         debug_assert!(left >= until, "an entry from {left} is across {until}");
         ahead.look(&self.pool, &state.undo, left, until);
-        Ok(Some(left))
+        Ok(left)
     }
 
     fn undo_one(&self, of: Undoing<'_>, work: &mut Work) -> Result<()> {
