@@ -76,7 +76,7 @@ pub unsafe extern "C" fn fe_table_create(
         Ok(foreign) => foreign,
         Err(e) => return fail(&e),
     };
-    match engine.dict().create_with_foreign(spec, first, foreign) {
+    match engine.create_table(spec, first, foreign) {
         Ok(table) => {
             if first > 1 {
                 engine.set_auto_increment(&table, first);
@@ -155,11 +155,7 @@ pub unsafe extern "C" fn fe_table_redefine(
     definition: fe_slice,
 ) -> fe_code {
     // SAFETY: a valid handle, string and slice.
-    code(unsafe {
-        engine_of(engine)
-            .dict()
-            .redefine(&text(name), definition.bytes())
-    })
+    code(unsafe { engine_of(engine).redefine_table(&text(name), definition.bytes()) })
 }
 
 /// See the header.
@@ -429,7 +425,7 @@ pub unsafe extern "C" fn fe_index_leaf_pages(table: *mut fe_table, index_no: u32
 pub unsafe extern "C" fn fe_table_set_stats(table: *mut fe_table, blob: fe_slice) -> fe_code {
     // SAFETY: a valid handle and slice.
     let (handle, blob) = unsafe { (table_of(table), blob.bytes()) };
-    code(handle.engine.dict().set_stats(&handle.table, blob))
+    code(handle.engine.store_statistics(&handle.table, blob))
 }
 
 /// See the header.

@@ -9,13 +9,18 @@
 //! Temporary tables go with their session, whatever it has prepared: nobody waits for them,
 //! and the decision of the transaction passes over what it had changed there.
 //!
+//! Each change is durable on return: one without room in the log would wait for it with the dictionary's mutex, and
+//! everybody with it. So what makes something new is admitted as a change of rows is. What gives something up may be what
+//! a full disk needs, and a new name or definition the end of something larger: both go on into the log's reserve, as far
+//! as purge does, and then wait.
+//!
 //! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
 
-use crate::catalog::dictionary::foreign::AlterForeign;
+use crate::catalog::dictionary::foreign::{AlterForeign, NewForeign};
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
 use crate::catalog::dictionary::index_change::NewIndex;
 use crate::catalog::foreign::{database_of, is_alter_copy, original_of, table_of, whole_table};
-use crate::catalog::spec::IndexSpec;
+use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
 use crate::state::callbacks::LogLevel;
@@ -65,12 +70,75 @@ fn without_index_mark(name: &str) -> &str {
 }
 
 impl Engine {
+    /// Makes a table; see [`Dictionary::create_with_foreign`](crate::catalog::dictionary::Dictionary::create_with_foreign).
+    ///
+    /// # Errors
+    /// Also `DiskFull`, as of a change of rows.
+    pub fn create_table(
+        &self,
+        spec: TableSpec,
+        auto_increment: u64,
+        foreign: NewForeign,
+    ) -> Result<Arc<Table>> {
+        self.admission()?;
+        self.dict.create_with_foreign(spec, auto_increment, foreign)
+    }
+
+    /// Gives a table other bytes of the plugin's; see
+    /// [`Dictionary::redefine`](crate::catalog::dictionary::Dictionary::redefine).
+    ///
+    /// # Errors
+    /// Also `DiskFull`, as of a change of rows.
+    pub fn redefine_table(&self, name: &str, definition: &[u8]) -> Result<()> {
+        self.admission()?;
+        self.dict.redefine(name, definition)
+    }
+
+    /// Stores the plugin's statistics of a table, unless there is no room for the log: nobody needs them.
+    ///
+    /// # Errors
+    /// `DiskFull`; as [`Dictionary::set_stats`](crate::catalog::dictionary::Dictionary::set_stats).
+    pub fn store_statistics(&self, table: &Table, blob: &[u8]) -> Result<()> {
+        self.log.admission()?;
+        self.dict.set_stats(table, blob)
+    }
+
+    /// For what is not refused where changes of rows are; see the head of the file. Waits for room as long as for a
+    /// prepared transaction. No lock of the engine's is held.
+    ///
+    /// # Errors
+    /// `DiskFull`; `Interrupted` by KILL or a stop.
+    pub(crate) fn wait_for_log(&self, caller: &DdlCaller) -> Result<()> {
+        let begun_us = time::now_us();
+        while self.log.is_nearly_out() {
+            let made = self.admission_of(true);
+            if !self.log.is_nearly_out() {
+                break;
+            }
+            let ends = self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down();
+            if ends || self.callbacks.is_killed(caller.thd) {
+                return Err(Error::Interrupted);
+            }
+            if made.is_ok() {
+                // It is not space that is missing: files follow what has been written.
+                self.flush_log();
+                continue;
+            }
+            if time::now_us() - begun_us >= caller.wait_ms.saturating_mul(1000) {
+                return made;
+            }
+            waiting(Reason::DiskFull, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+        }
+        Ok(())
+    }
+
     /// Drops a table, durably.
     ///
     /// # Errors
     /// `NotFound`; `Referenced` by foreign keys; `LockTimeout` while a prepared transaction has
-    /// changed the table, `Interrupted` by KILL; a page that cannot be read.
+    /// changed the table, `Interrupted` by KILL; `DiskFull`; a page that cannot be read.
     pub fn drop_table(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+        self.wait_for_log(caller)?;
         self.wait_for_prepared(name, caller)?;
         self.dict.drop_table(name, caller.references)
     }
@@ -174,6 +242,7 @@ impl Engine {
         auto_increment: u64,
         caller: &DdlCaller,
     ) -> Result<()> {
+        self.wait_for_log(caller)?;
         self.wait_for_prepared(name, caller)?;
         self.dict
             .truncate_table(name, auto_increment, caller.references)?;
@@ -203,6 +272,7 @@ impl Engine {
         how: &Renaming<'_>,
         caller: &DdlCaller,
     ) -> Result<()> {
+        self.wait_for_log(caller)?;
         match self.wait_for_prepared(from, caller) {
             Err(Error::NotFound) | Ok(()) => self.dict.rename_table(from, to, how),
             Err(e) => Err(e),
@@ -222,6 +292,7 @@ impl Engine {
         indexes: Option<IndexesAfter<'_>>,
         caller: &DdlCaller,
     ) -> Result<()> {
+        self.wait_for_log(caller)?;
         let Some(IndexesAfter { sources, build }) = indexes else {
             return self.dict.alter_table(name, definition, alter, None);
         };
@@ -322,6 +393,7 @@ impl Session {
         // A table that is in use may have another name than when it was opened.
         let names = self.engine.dict.names_of_index(table.spec.indexes[0].id);
         let (name, _) = names.ok_or(Error::NotFound)?;
+        self.engine.admission()?;
         self.engine.wait_for_prepared(&name, caller)?;
         self.close_snapshot();
         self.new_index_build(table.id(), specs)

@@ -7,6 +7,7 @@
 
 use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::Dictionary;
+use crate::ddl::DdlCaller;
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
 use crate::rows::sort::remove_leftovers;
 use crate::snapshots::startup as kept_snapshots;
@@ -216,19 +217,38 @@ impl Engine {
         self.dict.drop_strays()?;
         remove_leftovers(&*self.storage);
         self.dict.finish_pending_changes()?;
+        self.drop_leftovers()?;
+        self.checkpoint_after_recovery()?;
+        self.start_rollback();
+        Ok(())
+    }
+
+    /// Trees without a table go, and temporary tables of an earlier life, of which there may be any number: as many as
+    /// the log has room for. The others are no session's, and go at a later start.
+    fn drop_leftovers(&self) -> Result<()> {
         let (orphans, temporary) = self.dict.leftovers();
+        let mut left = temporary.len();
         for name in temporary {
+            match self.wait_for_log(&DdlCaller::default()) {
+                Ok(()) => {}
+                Err(e @ (Error::DiskFull(_) | Error::Shortage(_) | Error::Io(_))) => {
+                    let text = format!("{left} temporary tables from before the restart stay: {e}");
+                    self.callbacks.log(LogLevel::Warning, &text);
+                    break;
+                }
+                Err(e) => return Err(e),
+            }
             self.dict.drop_table(&name, References::None)?;
+            left -= 1;
         }
         for index in orphans {
             self.pool.drop_index(index);
         }
-        debug_assert!(
-            self.dict.leftovers().1.is_empty(),
+        debug_assert_eq!(
+            self.dict.leftovers().1.len(),
+            left,
             "temporary tables of an earlier life are left"
         );
-        self.checkpoint_after_recovery()?;
-        self.start_rollback();
         Ok(())
     }
 

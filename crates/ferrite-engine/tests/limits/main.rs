@@ -8,5 +8,6 @@ mod delete_archive;
 mod full_disk;
 mod history_memory;
 mod huge;
+mod log_room;
 mod throttle;
 mod xa;
