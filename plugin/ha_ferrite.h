@@ -218,6 +218,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int remove_row(const uchar *buf);
   int update(const uchar *old_data, const uchar *new_data);
   int duplicate(const fe_dup_info &dup);
+  int admitted();
   int after_autoinc_write(int err);
   int raise_autoinc(ulonglong value);
   void take_autoinc(ulonglong offset, ulonglong increment, ulonglong rows, ulonglong *first_value,

@@ -10,6 +10,8 @@
  *   Whoever has that lock, or waits for it, is counted in autoinc_lockers; while that is not 0
  *   every other statement that needs a value, or raises the counter with one of its own, asks for
  *   it, too.
+ * - Values are logged before their rows. On a full disk they are refused first, or statements that
+ *   are refused again and again would use up what the log keeps for others.
  * - Locking: AUTO_INC (waits as for a row) before autoinc_mutex, never the other way round.
  */
 #include "ha_ferrite.h"
@@ -92,6 +94,12 @@ void ha_ferrite::unlock_autoinc() {
   m_share->autoinc_lockers.fetch_sub(1);
 }
 
+/* Would a row be refused? 0, or why. */
+int ha_ferrite::admitted() {
+  const fe_code rc = fe_autoinc_admitted(m_share->table);
+  return rc == FE_OK ? 0 : error(rc);
+}
+
 /* ---- the values -------------------------------------------------------------------- */
 
 /* Whoever gets the mutex while nobody is counted has its values before the next who is. */
@@ -101,6 +109,7 @@ void ha_ferrite::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   const bool alone = table->s->tmp_table != NO_TMP_TABLE || locking == kInterleaved;
   m_autoinc_error = 0;
   if (!alone && needs_lock(ha_thd(), locking)) m_autoinc_error = lock_autoinc();
+  if (!m_autoinc_error) m_autoinc_error = admitted();
   std::unique_lock<std::mutex> guard(m_share->autoinc_mutex);
   if (!alone && !m_autoinc_locked && !m_autoinc_error && m_share->autoinc_lockers.load()) {
     guard.unlock();

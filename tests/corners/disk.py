@@ -112,6 +112,41 @@ def scenario_full_disk_is_error_1114(env: Env) -> None:
         equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
 
 
+@options("--ferrite-log-budget=16M")
+def scenario_refused_statements_leave_the_log_alone(env: Env) -> None:
+    """On a full disk, a loop of INSERTs or CREATEs does not use up what the log keeps for others: they commit and drop."""
+    if not may_mount():
+        return
+    with small_disk(env, 400) as disk:
+        s = env.session()
+        s.run("CREATE TABLE t (n INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB) ENGINE=FERRITE")
+        s.run("CREATE TABLE gone (n INT PRIMARY KEY) ENGINE=FERRITE")
+        s.run(
+            "CREATE PROCEDURE again(times INT) BEGIN DECLARE i INT DEFAULT 0; "
+            "DECLARE CONTINUE HANDLER FOR 1114 SET @refused = @refused + 1; "
+            "WHILE i < times DO INSERT INTO t (b) VALUES ('x'); SET i = i + 1; END WHILE; END"
+        )
+        other = env.session(autocommit=False)
+        other.run("INSERT INTO t (b) VALUES ('of another')")
+        filler = fill(disk)
+        equal(_until_refused(s, "INSERT INTO t (b) VALUES (REPEAT('a', 500000 + {n}))"), 1114, "error of an insert")
+
+        next_value = "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_NAME = 't'"
+        before = s.value(next_value)
+        s.run("SET @refused = 0")
+        s.run("CALL again(5000)")
+        refused, taken = int(s.value("SELECT @refused")), s.value(next_value) - before
+        expect(refused > 500, "inserts that were refused", refused)
+        expect(taken <= 5000 - refused + refused // 10, "values that were logged for rows that were refused", taken)
+        errors = {s.error(f"CREATE TEMPORARY TABLE t{n} (n INT PRIMARY KEY) ENGINE=FERRITE") for n in range(200)}
+        expect(1114 in errors and errors <= {0, 1114}, "errors of CREATE TABLE", errors)
+        other.run("COMMIT")
+        s.run("DROP TABLE gone")
+        filler.unlink()
+        env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
+        equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+
+
 @options("--ferrite-log-budget=128M")
 def scenario_start_on_a_full_disk(env: Env) -> None:
     """A server starts on a full disk, after kill -9 and after a shutdown: it is read, and changed once there is room."""

@@ -512,6 +512,13 @@ pub unsafe extern "C" fn fe_autoinc_unlock(session: *mut fe_session, table: *mut
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_autoinc_admitted(table: *mut fe_table) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { table_of(table) }.engine.may_change_rows())
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_autoinc_update(table: *mut fe_table, next: u64) {
     // SAFETY: a valid handle.
     let handle = unsafe { table_of(table) };

@@ -146,6 +146,14 @@ impl Engine {
         &self.locks
     }
 
+    /// May rows be changed now? For who logs something of a row before the row asks for itself.
+    ///
+    /// # Errors
+    /// As of a change of rows.
+    pub fn may_change_rows(&self) -> Result<()> {
+        self.admission()
+    }
+
     /// May rows be changed now?
     ///
     /// # Errors
