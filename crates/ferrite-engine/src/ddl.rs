@@ -80,7 +80,7 @@ impl Engine {
         auto_increment: u64,
         foreign: NewForeign,
     ) -> Result<Arc<Table>> {
-        self.admission()?;
+        self.admission(&|| false)?;
         self.dict.create_with_foreign(spec, auto_increment, foreign)
     }
 
@@ -90,7 +90,7 @@ impl Engine {
     /// # Errors
     /// Also `DiskFull`, as of a change of rows.
     pub fn redefine_table(&self, name: &str, definition: &[u8]) -> Result<()> {
-        self.admission()?;
+        self.admission(&|| false)?;
         self.dict.redefine(name, definition)
     }
 
@@ -110,8 +110,9 @@ impl Engine {
     /// `DiskFull`; `Interrupted` by KILL or a stop.
     pub(crate) fn wait_for_log(&self, caller: &DdlCaller) -> Result<()> {
         let begun_us = time::now_us();
+        let mut wait = Sliced::new(Reason::DiskFull, Of::Nothing);
         while self.log.is_nearly_out() {
-            let made = self.admission_of(true);
+            let made = self.admission_of(true, &|| self.callbacks.is_killed(caller.thd));
             if !self.log.is_nearly_out() {
                 break;
             }
@@ -122,12 +123,10 @@ impl Engine {
             if made.is_ok() {
                 // It is not space that is missing: files follow what has been written.
                 self.flush_log();
-                continue;
-            }
-            if time::now_us() - begun_us >= caller.wait_ms.saturating_mul(1000) {
+            } else if time::now_us() - begun_us >= caller.wait_ms.saturating_mul(1000) {
                 return made;
             }
-            waiting(Reason::DiskFull, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+            wait.slice(|| thread::sleep_ms(LOOK_MS));
         }
         Ok(())
     }
@@ -393,7 +392,8 @@ impl Session {
         // A table that is in use may have another name than when it was opened.
         let names = self.engine.dict.names_of_index(table.spec.indexes[0].id);
         let (name, _) = names.ok_or(Error::NotFound)?;
-        self.engine.admission()?;
+        let engine = self.engine.clone();
+        engine.admission(&|| engine.callbacks.is_killed(caller.thd))?;
         self.engine.wait_for_prepared(&name, caller)?;
         self.close_snapshot();
         self.new_index_build(table.id(), specs)

@@ -65,7 +65,7 @@ impl Session {
         caller: &DdlCaller,
     ) -> Result<()> {
         let engine = self.engine.clone();
-        engine.admission()?;
+        engine.admission(&|| engine.callbacks.is_killed(caller.thd))?;
         engine.wait_for_prepared(table_name, caller)?;
         let table = engine.dict.open_table(table_name)?;
         self.check_empty(&table)?;

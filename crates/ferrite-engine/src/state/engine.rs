@@ -151,7 +151,7 @@ impl Engine {
     /// # Errors
     /// As of a change of rows.
     pub fn may_change_rows(&self) -> Result<()> {
-        self.admission()
+        self.admission(&|| false)
     }
 
     /// May rows be changed now?
