@@ -32,7 +32,7 @@ def _play(
         _made_anew(session, rows)
         session.run("SET @n=NULL, @seen=NULL")
         answers.append([sql, session.answer(sql), session.run("SELECT @n")])
-        answers.append([sql, *(session.answer(rows) for rows in shown)])
+        answers.append([sql, *(session.answer(query) for query in shown)])
         answers.append([sql, *_checked(session, engine, *rows)])
     return answers
 
