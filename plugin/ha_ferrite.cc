@@ -256,6 +256,7 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_whole_rows = applies_row_events(thd) || writes_deleted_rows(thd, table);
   m_autoinc_rows = 0;
   m_have_payload = false;
+  m_after_insert = false;
   /* init_table_handle_for_HANDLER() is not called for partitions. */
   m_handler_mode = thd_sql_command(thd) == SQLCOM_HA_READ;
 }

@@ -452,6 +452,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   ferrite::Buffer m_row_payload; /* its payload, when it was read with an X lock */
   bool m_have_payload = false;
   uint64_t m_read_at = 0; /* rows that the session had changed when it was read */
+  /* The row id that the last insert was given, for position() right after it: the server's check of
+     keys after the write asks for it. */
+  uint8_t m_inserted_id[ferrite::kRowIdBytes];
+  bool m_after_insert = false;
   ferrite::Buffer m_blobs;
   ferrite::Buffer m_fresh_blobs; /* of a row that was read again (ha_ferrite_refresh.cc) */
 

@@ -62,6 +62,7 @@ int ha_ferrite::start_index(uint32_t index_no) {
   m_match_bytes = 0;
   m_at_key.set_size(0);
   m_at_edge = 0;
+  m_after_insert = false;
   if (int err = cursor_for(index_no, &m_cursor)) return err;
   fe_cursor_set_bound(m_cursor, {nullptr, 0});
   m_bounded = false;
@@ -313,11 +314,12 @@ check_result_t ha_ferrite::check_pushed(const fe_row &row, uchar *buf) {
     if (res != CHECK_POS) return res;
   }
   if (!filter) return CHECK_POS;
-  if (layout().hidden_row_id && !m_row_pk.assign(row.pk)) return CHECK_ERROR;
+  if (layout().hidden_row_id && keep_row(row)) return CHECK_ERROR;
   return handler_rowid_filter_check(this);
 }
 
 int ha_ferrite::keep_row(const fe_row &row) {
+  m_after_insert = false;
   if (!m_row_pk.assign(row.pk)) return HA_ERR_OUT_OF_MEM;
   m_have_payload = false;
   return 0;
@@ -413,7 +415,7 @@ void ha_ferrite::unlock_entry() {
 
 void ha_ferrite::position(const uchar *record) {
   if (layout().hidden_row_id) {
-    memcpy(ref, m_row_pk.data(), ferrite::kRowIdBytes);
+    memcpy(ref, m_after_insert ? m_inserted_id : m_row_pk.data(), ferrite::kRowIdBytes);
   } else if (layout().pk_fixed) {
     ferrite::encode_key(layout().indexes[0], record, ref, m_scratch.data());
   } else {

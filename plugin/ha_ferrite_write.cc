@@ -78,6 +78,8 @@ int ha_ferrite::insert(const uchar *buf) {
   return autoinc ? after_autoinc_write(err) : err;
 }
 
+/* The row read last stays the one that an update or a deletion is of: of a partition it may still
+   wait in the server's queue of an ordered scan, while a row moves into that partition. */
 int ha_ferrite::insert_row(const uchar *buf) {
   fe_code rc = layout().rows.encode(m_session, m_share->table, buf, &m_payload);
   if (rc != FE_OK) return error(rc);
@@ -97,9 +99,10 @@ int ha_ferrite::insert_row(const uchar *buf) {
                      row_id, &m_dup);
   if (rc == FE_DUPLICATE) return duplicate(m_dup);
   if (rc != FE_OK) return error(rc);
-  fe_slice id = layout().hidden_row_id ? fe_slice{row_id, sizeof row_id} : pk;
-  if (!m_row_pk.assign(id)) return HA_ERR_OUT_OF_MEM;
-  m_have_payload = false;
+  if (layout().hidden_row_id) {
+    memcpy(m_inserted_id, row_id, sizeof row_id);
+    m_after_insert = true;
+  }
   return check_inserted(buf);
 }
 
@@ -175,6 +178,7 @@ int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
 
 int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   if (int err = prepare_write()) return err;
+  m_after_insert = false;
   if (!m_have_payload) {
     /* The row was read without an X lock (a sequence, a covering read): get it now. */
     fe_cursor *cursor;
@@ -245,6 +249,7 @@ int ha_ferrite::delete_row(const uchar *buf) {
 }
 
 int ha_ferrite::remove_row(const uchar *buf) {
+  m_after_insert = false;
   uint8_t *to = m_entries.data();
   uint count = 0;
   for (const Index &index : layout().indexes)
