@@ -443,6 +443,7 @@ impl Log {
     /// Without a file to go on in, the log stands still, and with it everybody who waits for it. While `is_ending`,
     /// which must not wait, nobody is going to make room: after `ms` of that the log fails, as above.
     pub fn set_patience(&self, ms: u64, is_ending: Box<dyn Fn() -> bool + Send + Sync>) {
+        assert!(ms > 0, "no patience at all");
         *self.patience.write() = Some((ms, Arc::from(is_ending)));
     }
 

@@ -30,7 +30,8 @@ pub(crate) struct Hurry<'a>(&'a Pace);
 impl Pace {
     /// Somebody stands still from now on: no pauses until the guard is dropped.
     pub(crate) fn hurry(&self) -> Hurry<'_> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let before = self.waiting.fetch_add(1, Ordering::SeqCst);
+        assert!(before < usize::MAX / 2, "more have gone than came");
         self.hurry.set();
         Hurry(self)
     }
@@ -61,6 +62,7 @@ impl Pace {
         self.hurry.reset();
         if !self.is_hurried() {
             let us = took_us.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE_US);
+            debug_assert!(us <= MAX_PAUSE_US, "a pause of {us} us");
             self.hurry.wait_timeout_us(us);
         }
     }

@@ -214,6 +214,7 @@ impl Segments {
     /// So many bytes more; true: they need a file more.
     pub(crate) fn promise(&self, bytes: u64) -> bool {
         let before = self.promised.fetch_add(bytes, Ordering::SeqCst);
+        assert!(before <= u64::MAX - bytes, "{bytes} bytes beside {before}");
         self.files_for(before) < self.files_for(before + bytes)
     }
 
@@ -295,6 +296,8 @@ impl Segments {
     /// Segments up to position `end`, and no more of them than that needs, made by this thread or by the one
     /// that is at it; a failure shows as `tight`.
     pub(crate) fn make_ready(&self, current: u64, end: u64) {
+        let begin = self.geometry.segment_start(current);
+        assert!(end > begin, "room up to {end} was written before {begin}");
         let _hurry = self.pace.hurry();
         while self.ready_lsn() < end {
             if let Some(_guard) = self.preparing.try_lock() {
@@ -533,6 +536,11 @@ impl Segments {
         let mut open = self.open.lock();
         let old = open.insert(segment, file);
         assert!(old.is_none(), "{segment} was ready before");
+        let handed = self.handed.load(Ordering::SeqCst);
+        assert!(
+            handed <= segment,
+            "{handed} was written to before it was ready"
+        );
         self.ready.store(segment + 1, Ordering::SeqCst);
         debug_assert!(self.is_run(&open), "gaps below {segment}");
         drop(open);
