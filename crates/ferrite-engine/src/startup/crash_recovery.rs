@@ -299,9 +299,15 @@ impl Engine {
                 *has_room = had_room;
                 Ok(had_room)
             }
-            Err(Error::Io(_) | Error::Corrupt(_)) => Ok(false),
+            Err(e) if self.is_left_to_thread(&e) => Ok(false),
             Err(e) => Err(e),
         }
+    }
+
+    /// A page that could not be read: the thread tries again, if there is to be one. Nobody else would ever say that it
+    /// was given up, and readers would wait.
+    fn is_left_to_thread(&self, failed: &Error) -> bool {
+        matches!(failed, Error::Io(_) | Error::Corrupt(_)) && !self.config.manual_background
     }
 
     /// It waits for its decision from here on; `later`, if there is no room for them, or if a page cannot be read,
@@ -313,7 +319,7 @@ impl Engine {
             true => (false, true),
             false => match had_room(self.restore_versions(txn, &slot, NoRoom::Fails)) {
                 Ok(had_room) => (had_room, had_room),
-                Err(Error::Io(_) | Error::Corrupt(_)) => (false, true),
+                Err(e) if self.is_left_to_thread(&e) => (false, true),
                 Err(e) => return Err(e),
             },
         };
