@@ -213,7 +213,13 @@ fn ddl_waits_and_hears_a_kill(engine: &Arc<Engine>, server: &Server) {
 /// tables, and neither does its end.
 #[test]
 fn a_start_waits_for_no_room_in_the_log() {
-    let disk = SimStorage::new(62);
+    // How many files of the log a crash leaves ready is a matter of chance: there may be room for all of it.
+    assert!((62..70).any(starts_without_room), "there was always room");
+}
+
+/// False: there was room.
+fn starts_without_room(seed: u64) -> bool {
+    let disk = SimStorage::new(seed);
     let (engine, server) = start(&disk);
     let Scene {
         t,
@@ -239,11 +245,13 @@ fn a_start_waits_for_no_room_in_the_log() {
     let (again, server) = ends("a start", move || start(&same));
     let said = server.said.lock().clone();
     let named = |text: &String| text.contains("temporary tables from before the restart stay");
-    assert!(said.iter().any(named), "{said:?}");
+    let is_short = said.iter().any(named);
     wait_for_still_log(&again);
-    assert!(!again.trx_rows().is_empty(), "it was rolled back");
     let same = again.clone();
-    ends("the shutdown", move || same.close()).unwrap_err();
+    let is_left = !again.trx_rows().is_empty();
+    let closed = ends("the shutdown", move || same.close());
+    assert!(!is_short || is_left, "it was rolled back");
+    assert!(!is_short || closed.is_err(), "all of it was written");
     drop(again);
     empty(&disk);
     let (again, server) = start(&disk);
@@ -252,6 +260,7 @@ fn a_start_waits_for_no_room_in_the_log() {
     wait_until("the rollback", || again.trx_rows().is_empty());
     is_as_before(&again);
     again.close().unwrap();
+    is_short
 }
 
 /// Tables without end do not use up the log; those that are there can be dropped.
