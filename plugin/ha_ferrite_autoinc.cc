@@ -96,7 +96,7 @@ void ha_ferrite::unlock_autoinc() {
 
 /* Would a row be refused? 0, or why. */
 int ha_ferrite::admitted() {
-  const fe_code rc = fe_autoinc_admitted(m_share->table);
+  const fe_code rc = fe_autoinc_admitted(m_session);
   return rc == FE_OK ? 0 : error(rc);
 }
 

@@ -84,6 +84,13 @@ def _is_told_well(session: Session, mode: str, statement: str) -> None:
     equal([w[2] for w in said if w[0] == "Error"][0], "The table 't' is full", "text of the error")
 
 
+def _goes_on(env: Env, s: Session, filler: Path) -> None:
+    """There is room again: t can be written, and is sound."""
+    filler.unlink()
+    env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
+    equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+
+
 @options("--ferrite-log-budget=16M")
 def scenario_full_disk_is_error_1114(env: Env) -> None:
     """A full disk is error 1114 in whatever SQL mode, in rows of many, under IGNORE, in a handler; then all goes on."""
@@ -107,9 +114,7 @@ def scenario_full_disk_is_error_1114(env: Env) -> None:
         s.run(f"SET sql_mode='{STRICT}'")
         s.run("CALL grow()")
         equal(s.run("SELECT number FROM seen"), [(1114,)], "what the handler for 1114 saw")
-        filler.unlink()
-        env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
-        equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+        _goes_on(env, s, filler)
 
 
 @options("--ferrite-log-budget=16M")
@@ -143,9 +148,7 @@ def scenario_refused_statements_leave_the_log_alone(env: Env) -> None:
         expect("space" in str(s.run("SHOW WARNINGS")), "the reason of the last one", s.run("SHOW WARNINGS"))
         other.run("COMMIT")
         s.run("DROP TABLE gone")
-        filler.unlink()
-        env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
-        equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+        _goes_on(env, s, filler)
 
 
 @options("--ferrite-log-budget=128M")

@@ -578,7 +578,7 @@ uint64_t fe_records_in_range(fe_table *table, uint32_t index_no, fe_slice low,
    their values. fe_autoinc_admitted: the errors that a change of rows would get now; before values
    are taken for new rows. */
 uint64_t fe_autoinc_read(fe_table *table);
-fe_code fe_autoinc_admitted(fe_table *table);
+fe_code fe_autoinc_admitted(fe_session *session);
 void fe_autoinc_update(fe_table *table, uint64_t next);
 /* The values are one statement's alone, as InnoDB's AUTO-INC lock: it waits as for a row lock
    (same errors, same search for deadlocks), and ends with the transaction if it is not given back

@@ -512,9 +512,9 @@ pub unsafe extern "C" fn fe_autoinc_unlock(session: *mut fe_session, table: *mut
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_autoinc_admitted(table: *mut fe_table) -> fe_code {
+pub unsafe extern "C" fn fe_autoinc_admitted(session: *mut fe_session) -> fe_code {
     // SAFETY: a valid handle.
-    code(unsafe { table_of(table) }.engine.may_change_rows())
+    code(unsafe { session_of(session) }.admitted(false))
 }
 
 /// See the header.

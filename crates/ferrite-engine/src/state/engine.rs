@@ -24,7 +24,7 @@ use ferrite_redo::Log;
 use ferrite_store::{PinOwner, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::{thread, time, Arc, Event, Mutex, MutexGuard, RwLock};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, PageId, Result, TxnId};
@@ -146,14 +146,6 @@ impl Engine {
         &self.locks
     }
 
-    /// May rows be changed now? For who logs something of a row before the row asks for itself.
-    ///
-    /// # Errors
-    /// As of a change of rows.
-    pub fn may_change_rows(&self) -> Result<()> {
-        self.admission(&|| false)
-    }
-
     /// May rows be changed now?
     ///
     /// # Errors
@@ -201,8 +193,8 @@ impl Engine {
     /// waited for it: a hundred who try it one after the other would take minutes.
     fn turn_to_make_room(
         &self,
-        seen_attempts: u64,
-        deletes: bool,
+        (seen_attempts, deletes): (u64, bool),
+        wait: &mut Sliced,
         is_killed: IsKilled<'_>,
     ) -> Result<Option<(MutexGuard<'_, LastVain>, Error)>> {
         loop {
@@ -219,7 +211,7 @@ impl Engine {
             if let Some(last) = turn {
                 return Ok(Some((last, full)));
             }
-            wait_a_moment(is_killed)?;
+            wait_a_moment(wait, is_killed)?;
         }
     }
 
@@ -232,7 +224,8 @@ impl Engine {
         /// How often what the writer has made of it is looked at, and looks between checkpoints.
         const LOOKS: u32 = 40;
         const CHECKPOINT_LOOKS: u32 = 16;
-        let turn = self.turn_to_make_room(seen_attempts, deletes, is_killed)?;
+        let mut wait = wait_for_room();
+        let turn = self.turn_to_make_room((seen_attempts, deletes), &mut wait, is_killed)?;
         let Some((mut last, full)) = turn else {
             return Ok(());
         };
@@ -271,7 +264,7 @@ impl Engine {
                 *last = None;
                 return Ok(());
             }
-            wait_a_moment(is_killed)?;
+            wait_a_moment(&mut wait, is_killed)?;
             // While somebody else frees what a snapshot held, it is no vain attempt.
             looks += u32::from(!self.snapshots.frees());
         }
@@ -297,17 +290,18 @@ impl Engine {
         if !refused(&first) {
             return first;
         }
+        let mut wait = wait_for_room();
         let _alone = loop {
             match self.making_room.try_lock() {
                 Some(alone) => break alone,
-                None => wait_a_moment(is_killed)?,
+                None => wait_a_moment(&mut wait, is_killed)?,
             }
         };
         let mut last = attempt();
         while refused(&last) {
             let free = || self.storage.free_bytes().unwrap_or(0);
             let before = free();
-            let freed_meanwhile = self.waits_for_what_a_snapshot_held(is_killed)?;
+            let freed_meanwhile = self.waits_for_what_a_snapshot_held(&mut wait, is_killed)?;
             let what = match freed_meanwhile {
                 true => None,
                 false => self.drop_for_room(is_killed),
@@ -338,10 +332,14 @@ impl Engine {
     }
 
     /// Waits while somebody else finds out what is free now that a snapshot is gone; false if nobody did.
-    fn waits_for_what_a_snapshot_held(&self, is_killed: IsKilled<'_>) -> Result<bool> {
+    fn waits_for_what_a_snapshot_held(
+        &self,
+        wait: &mut Sliced,
+        is_killed: IsKilled<'_>,
+    ) -> Result<bool> {
         let frees = self.snapshots.frees();
         while self.snapshots.frees() {
-            wait_a_moment(is_killed)?;
+            wait_a_moment(wait, is_killed)?;
         }
         Ok(frees)
     }
@@ -553,18 +551,21 @@ impl Engine {
     }
 }
 
-/// Of somebody who waits for room on a full disk.
+/// All that somebody waits until there is room on a full disk.
+fn wait_for_room() -> Sliced {
+    Sliced::new(Reason::DiskFull, Of::Nothing)
+}
+
+/// A part of it.
 ///
 /// # Errors
 /// `Interrupted`: killed.
-fn wait_a_moment(is_killed: IsKilled<'_>) -> Result<()> {
+fn wait_a_moment(wait: &mut Sliced, is_killed: IsKilled<'_>) -> Result<()> {
     const MOMENT_MS: u64 = 5;
     if is_killed() {
         return Err(Error::Interrupted);
     }
-    waiting(Reason::DiskFull, Of::Nothing, || {
-        thread::sleep_ms(MOMENT_MS);
-    });
+    wait.slice(|| thread::sleep_ms(MOMENT_MS));
     Ok(())
 }
 

@@ -26,7 +26,7 @@
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::thread;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{waiting, Of, Reason, Sliced};
 use ferrite_types::{Error, Result};
 
 /// Log between two pauses of a session where the brake begins, in bytes.
@@ -176,6 +176,7 @@ impl Engine {
     /// `Interrupted` by a stop, or by a shutdown while there is no room for the log; `DiskFull`: there is none, and who
     /// rolls back does not wait ([`ferrite_buffer::patiently`]).
     pub(crate) fn may_undo(&self, may_stop: bool, eased: &mut Eased) -> Result<()> {
+        let mut wait = Sliced::new(Reason::DiskFull, Of::Nothing);
         for look in 0u64.. {
             if look % LOOKS_PER_ATTEMPT == 1 {
                 // What could not be made before is tried again.
@@ -197,7 +198,7 @@ impl Engine {
             }
             // Files follow what has been written.
             self.log.request_flush(self.log.current_lsn());
-            waiting(Reason::DiskFull, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+            wait.slice(|| thread::sleep_ms(LOOK_MS));
         }
         Ok(())
     }

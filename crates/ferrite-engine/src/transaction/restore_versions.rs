@@ -18,7 +18,7 @@ use crate::state::throttle::Eased;
 use crate::state::touched::Touched;
 use crate::state::unsettled::Awaited;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::{thread, Arc};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut, Scratch};
@@ -148,6 +148,7 @@ impl Engine {
         no_room: NoRoom,
         awaited: impl Fn() -> Option<Awaited>,
     ) -> Result<()> {
+        let mut wait = Sliced::new(Reason::LogBudget, Of::Nothing);
         loop {
             let awaited = match awaited() {
                 Some(Awaited::Rollback) | None => return Err(Error::Interrupted),
@@ -176,9 +177,7 @@ impl Engine {
                 return Err(Error::Interrupted);
             }
             self.housekeeping.set();
-            waiting(Reason::LogBudget, Of::Nothing, || {
-                thread::sleep_ms(LOG_PAUSE_MS);
-            });
+            wait.slice(|| thread::sleep_ms(LOG_PAUSE_MS));
         }
     }
 

@@ -333,9 +333,9 @@ impl Session {
     /// May rows be changed now?
     ///
     /// # Errors
-    /// As [`Engine::admission`].
+    /// `DiskFull`; `Interrupted` by KILL while room is made.
     #[inline]
-    pub(crate) fn admitted(&self, deletes: bool) -> Result<()> {
+    pub fn admitted(&self, deletes: bool) -> Result<()> {
         let (engine, thd) = (&self.engine, self.thd);
         engine.admission_of(deletes, &|| engine.callbacks.is_killed(thd))
     }
