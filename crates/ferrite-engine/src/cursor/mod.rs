@@ -114,6 +114,8 @@ pub struct Cursor {
     items: Vec<Item>,
     at: usize,
     batch: usize,
+    /// What the session had changed in the table when the batch was copied.
+    copied_at: u64,
     resume: Resume,
     /// Meaningful while `bounded`.
     bound: Vec<u8>,
@@ -176,6 +178,7 @@ impl Cursor {
             items: Vec::new(),
             at: 0,
             batch: FIRST_BATCH,
+            copied_at: 0,
             resume: Resume {
                 key: Vec::new(),
                 exclusive: false,
@@ -371,7 +374,7 @@ impl Cursor {
     /// As [`Cursor::seek`].
     #[inline]
     pub fn next(&mut self, session: &mut Session) -> Result<Row<'_>> {
-        if self.step_in_batch(Direction::Forward) {
+        if self.step_in_batch(session, Direction::Forward) {
             return self.current();
         }
         self.step(session, Direction::Forward, None)
@@ -392,7 +395,7 @@ impl Cursor {
     /// As [`Cursor::seek`].
     #[inline]
     pub fn prev(&mut self, session: &mut Session) -> Result<Row<'_>> {
-        if self.step_in_batch(Direction::Backward) {
+        if self.step_in_batch(session, Direction::Backward) {
             return self.current();
         }
         self.step(session, Direction::Backward, None)
@@ -400,10 +403,11 @@ impl Cursor {
 
     /// Most steps of a scan: the next entry has been copied already.
     #[inline]
-    fn step_in_batch(&mut self, direction: Direction) -> bool {
+    fn step_in_batch(&mut self, session: &Session, direction: Direction) -> bool {
         let ready = !self.between
             && direction == self.direction
             && !self.was_semi_consistent()
+            && !self.is_outdated(session)
             && self.at + 1 < self.items.len();
         self.at += usize::from(ready);
         ready
@@ -422,8 +426,10 @@ impl Cursor {
             self.turn(direction)?;
         } else if self.was_semi_consistent() {
             self.stand_before_semi();
-        } else if self.step_in_batch(direction) {
+        } else if self.step_in_batch(session, direction) {
             return self.current();
+        } else if self.is_outdated(session) {
+            self.leave_batch();
         }
         if self.resume.end {
             return Err(Error::NotFound);
@@ -432,6 +438,29 @@ impl Cursor {
         self.batch = (self.batch * 4).clamp(FIRST_BATCH, LARGEST_BATCH);
         self.fill(session, only, false)?;
         self.current()
+    }
+
+    /// Has the session changed rows of the table since a batch was copied, entries of which are left? They may
+    /// be of rows that it no longer sees, or sees with other values.
+    #[inline]
+    fn is_outdated(&self, session: &Session) -> bool {
+        self.copied_at != session.row_changes.number(self.table.id())
+            && self.mode == ReadMode::Snapshot
+            && self.at < self.items.len()
+    }
+
+    /// The scan goes on behind the current entry, by its key. As long as the session goes on changing rows, few
+    /// entries are copied at once.
+    #[cold]
+    fn leave_batch(&mut self) {
+        let mut key = std::mem::take(&mut self.entry_key);
+        key.clear();
+        key.extend_from_slice(&self.data[self.items[self.at].key.clone()]);
+        self.stop_beyond(&key);
+        self.resume.end = false;
+        self.is_beyond_leaf = false;
+        self.entry_key = key;
+        self.batch = 1;
     }
 
     /// The scan goes the other way from the current entry.
@@ -455,6 +484,7 @@ impl Cursor {
         session.may_read(&self.table, self.number)?;
         match self.mode {
             ReadMode::Snapshot => {
+                self.copied_at = session.row_changes.number(self.table.id());
                 let result = self.fill_batch(session);
                 session.snapshot_holds().and(result)
             }

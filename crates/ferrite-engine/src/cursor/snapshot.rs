@@ -193,7 +193,7 @@ impl Cursor {
     }
 
     /// Remembers that the scan is done with everything up to this key.
-    fn stop_beyond(&mut self, key: &[u8]) {
+    pub(super) fn stop_beyond(&mut self, key: &[u8]) {
         let resume = &mut self.resume;
         resume.key.clear();
         resume.key.extend_from_slice(key);

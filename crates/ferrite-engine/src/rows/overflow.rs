@@ -184,8 +184,9 @@ impl Session {
     }
 
     /// The undo position before the row change that follows: before the first of its values.
-    pub(crate) fn row_begins(&mut self) -> UndoPosition {
+    pub(crate) fn row_begins(&mut self, table: &Table) -> UndoPosition {
         self.throttle();
+        self.row_changes.add(table.id());
         let now = self.undo_position();
         let from = self.row_values.from.take().unwrap_or(now);
         debug_assert!(from <= now, "a row's values lie before it");

@@ -111,7 +111,7 @@ impl Session {
             (None, Some(pk)) => pk,
             (None, None) => return Err(Error::Bug("a row without a key".into())),
         };
-        let before = self.row_begins();
+        let before = self.row_begins(table);
         if table.loading.load(Ordering::Relaxed) {
             let result = self.load_row(table, row_key, payload, entries, dup);
             self.undo_if_failed(before, &result)?;
@@ -412,7 +412,7 @@ impl Session {
         change: &RowChange<'_>,
         dup: &mut DupInfo,
     ) -> Result<()> {
-        let before = self.row_begins();
+        let before = self.row_begins(table);
         let result = self.update_all(table, change, dup);
         self.undo_if_failed(before, &result)?;
         result?;
@@ -482,7 +482,7 @@ impl Session {
         pk: &[u8],
         entries: &[Entry<'_>],
     ) -> Result<()> {
-        let before = self.row_begins();
+        let before = self.row_begins(table);
         let result = self.delete_all(table, pk, entries);
         self.undo_if_failed(before, &result)?;
         result?;

@@ -10,6 +10,7 @@ use crate::state::engine::Engine;
 use crate::state::slot::Isolation;
 use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::last_leaf::LastLeaf;
+use crate::transaction::row_changes::RowChanges;
 use crate::transaction::row_values::RowValues;
 use crate::transaction::visible::View;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
@@ -52,6 +53,7 @@ pub struct Session {
     pub(crate) paused_at: u64,
     /// Values of the row change to come.
     pub(crate) row_values: RowValues,
+    pub(crate) row_changes: RowChanges,
     pub(crate) lock_timeout_ms: u64,
     pub(crate) buffers: Buffers,
     pub(crate) last_leaf: LastLeaf,
@@ -105,6 +107,7 @@ impl Session {
             row_undo: UndoPosition::START,
             paused_at: 0,
             row_values: RowValues::default(),
+            row_changes: RowChanges::default(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             buffers: Buffers::default(),
             last_leaf: LastLeaf::default(),
@@ -447,6 +450,7 @@ impl Session {
         debug_assert_eq!(self.txn.phase(), Phase::Idle);
         self.stmt_undo = UndoPosition::START;
         self.row_values.forget();
+        self.row_changes.undone();
     }
 }
 

@@ -11,6 +11,7 @@ mod gaps;
 mod index_build;
 mod long_keys;
 mod many_values;
+mod own_changes;
 mod queue;
 mod reads;
 mod reference;
