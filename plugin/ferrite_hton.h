@@ -35,6 +35,7 @@ struct ferrite_conn {
   bool waits_for_xid = false;        /* prepared by XA PREPARE: it has left the session */
   bool has_only_read = false;        /* the same, without changes: its session has it */
   fe_xid xid;                        /* the name it waits under */
+  std::vector<fe_xid> refused;       /* to be rolled back as soon as no mutex is held */
   std::vector<fe_xid> unfinished;    /* whose XA ROLLBACK failed: tried again at the end */
   bool rolled_back_by_core = false;  /* deadlock victim: server's rollback is to come */
   bool owns_backup = false;          /* it began a hot backup, which may have ended since */
@@ -75,7 +76,7 @@ fe_code ferrite_end_sequence_write(fe_session *session, bool keep);
 /* Makes Ferrite a participant of the current statement (and of the transaction when there
    is one), begins the statement in the core, passes isolation level and lock wait
    timeout. Cheap to call again in the same statement. */
-void ferrite_register_trx(THD *thd, fe_session *session);
+void ferrite_register_trx(THD *thd);
 
 /* 1 when this statement's changes belong to a transaction that continues after it. */
 bool ferrite_in_transaction(THD *thd);

@@ -93,14 +93,28 @@ fe_code roll_back_waiting(ferrite_conn *conn) {
   return code;
 }
 
+bool is_marked(THD *thd) { return thd->ha_data[ferrite_hton->slot].ha_info[1].is_started(); }
+
+/* Its XA COMMIT was refused before it came to us; see leave_prepared(). */
+bool is_given_up(THD *thd, const ferrite_conn *conn) {
+  return conn->waits_for_xid && is_marked(thd) && !is_xa_prepared(thd);
+}
+
+/* The same where a mutex of the server's is held: that may take long. */
+void put_off_waiting(ferrite_conn *conn) {
+  DBUG_ASSERT(conn->waits_for_xid);
+  conn->refused.push_back(conn->xid);
+  ferrite_logged_by_xid_is_over(conn->xid);
+  forget_transaction(conn);
+}
+
 /* No statement runs beside a prepared transaction. Either the server has given it to others and has
    taken its mark off this connection, which was reset; or it has failed to commit it before it came
    to us, as when the binary log cannot be written. Then it has forgotten the xid, and has answered
    XAER_RMERR: the work is rolled back. The mark is still there. */
 void leave_prepared(THD *thd, ferrite_conn *conn) {
-  const bool is_marked = thd->ha_data[ferrite_hton->slot].ha_info[1].is_started();
-  DBUG_ASSERT(!is_marked || !is_xa_prepared(thd));
-  if (conn->waits_for_xid && is_marked && !is_xa_prepared(thd)) roll_back_waiting(conn);
+  DBUG_ASSERT(!is_marked(thd) || !is_xa_prepared(thd));
+  if (is_given_up(thd, conn)) roll_back_waiting(conn);
   if (conn->has_only_read) fe_txn_rollback(conn->session);
   forget_transaction(conn);
 }
@@ -262,13 +276,21 @@ fe_code ferrite_end_sequence_write(fe_session *session, bool keep) {
   return code;
 }
 
-void ferrite_register_trx(THD *thd, fe_session *session) {
+/* No mutex of the server's is held. */
+static void roll_back_refused(ferrite_conn *conn) {
+  for (const fe_xid &xid : conn->refused) {
+    const fe_code code = fe_rollback_by_xid(ferrite_engine, &xid);
+    if (code != FE_OK && code != FE_NOT_FOUND) conn->unfinished.push_back(xid);
+  }
+  conn->refused.clear();
+}
+
+static void register_trx(THD *thd, ferrite_conn *conn) {
   /* The server's own mark distinguishes a new statement from a further table of this one: it is
      cleared when the statement has been committed or rolled back, and triggers and stored
      functions run under the mark of the statement that called them. */
   Ha_trx_info *marks = thd->ha_data[ferrite_hton->slot].ha_info;
   const bool in_transaction = ferrite_in_transaction(thd);
-  ferrite_conn *conn = ferrite_conn_of(thd);
   /* Before the mark is set again. */
   if (unlikely(conn->waits_for_xid || conn->has_only_read)) leave_prepared(thd, conn);
   if (in_transaction && !marks[1].is_started()) trans_register_ha(thd, true, ferrite_hton, 0);
@@ -277,14 +299,22 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
 
   hand_over_lock_wait_timeout(conn);
   hand_over_snapshot_isolation(conn);
-  fe_stmt_begin(session, isolation_of(thd));
+  fe_stmt_begin(conn->session, isolation_of(thd));
+}
+
+void ferrite_register_trx(THD *thd) {
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  if (unlikely(!conn->refused.empty())) roll_back_refused(conn);
+  register_trx(thd, conn);
 }
 
 /* At READ COMMITTED every statement has a snapshot of its own: there is nothing to open. */
 int ferrite_hton_start_snapshot(THD *thd) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   fe_isolation isolation = isolation_of(thd);
-  ferrite_register_trx(thd, conn->session);
+  /* With the binary log the server holds what every group commit needs. */
+  if (unlikely(is_given_up(thd, conn))) put_off_waiting(conn);
+  register_trx(thd, conn);
   if (isolation >= FE_REPEATABLE_READ)
     return ferrite_to_ha_error(fe_txn_open_snapshot(conn->session), thd);
   /* The server calls every engine, and InnoDB gives the same warning: one is enough. */
@@ -309,6 +339,7 @@ static int check_copies(THD *thd, const ferrite_conn *conn) {
    own commit has failed (leave_prepared), and the server still has our mark. */
 static void leave_forgotten(THD *thd, ferrite_conn *conn) {
   if (unlikely(conn->waits_for_xid && !is_xa_prepared(thd))) leave_prepared(thd, conn);
+  roll_back_refused(conn);
 }
 
 int ferrite_hton_commit(THD *thd, bool all) {
@@ -359,6 +390,7 @@ int ferrite_hton_rollback(THD *thd, bool all) {
     if (code == FE_OK) fe_stmt_end(conn->session);
     return ferrite_to_ha_error(code, thd);
   }
+  roll_back_refused(conn);
   ferrite_logged_is_undone(thd, conn);
   fe_code code = conn->waits_for_xid ? roll_back_waiting(conn) : fe_txn_rollback(conn->session);
   forget_transaction(conn);
@@ -570,6 +602,7 @@ int ferrite_hton_close_connection(THD *thd) {
   ferrite_logged_is_written(conn);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
+  roll_back_refused(conn);
   for (const fe_xid &xid : conn->unfinished)
     if (fe_rollback_by_xid(ferrite_engine, &xid) != FE_OK)
       sql_print_error("Ferrite: cannot roll back a prepared transaction: %s", fe_last_error());

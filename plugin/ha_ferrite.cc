@@ -248,7 +248,7 @@ static bool writes_deleted_rows(const THD *thd, const TABLE *table) {
 
 void ha_ferrite::begin_statement(THD *thd) {
   m_session = ferrite_session_of(thd);
-  ferrite_register_trx(thd, m_session);
+  ferrite_register_trx(thd);
   if (m_sequence) m_session = ferrite_sequence_session_of(thd);
   m_statement++;
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;

@@ -23,6 +23,8 @@ NEXT: dict[str, tuple[str, ...]] = {
     "a transaction": ("BEGIN", "INSERT INTO t VALUES (10, 0)", "COMMIT"),
     "COMMIT": ("COMMIT",),
     "ROLLBACK": ("ROLLBACK",),
+    "a snapshot": ("START TRANSACTION WITH CONSISTENT SNAPSHOT", "SELECT * FROM t", "COMMIT"),
+    "a snapshot, and COMMIT": ("START TRANSACTION WITH CONSISTENT SNAPSHOT", "COMMIT"),
     "a transaction of InnoDB": ("BEGIN", "INSERT INTO i VALUES (10)", "COMMIT"),
     "another XA transaction": ("XA START 'y'", "INSERT INTO i VALUES (11)", "XA END 'y'", "XA COMMIT 'y' ONE PHASE"),
     "another one that is prepared": (
