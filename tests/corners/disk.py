@@ -290,10 +290,16 @@ def scenario_partitions_are_copied_whole_or_not_at_all(env: Env) -> None:
         s = env.session()
         s.run(f"CREATE TABLE t (n INT PRIMARY KEY, p VARCHAR(300), {keys}) ENGINE=FERRITE {PARTED}")
         s.run("INSERT INTO t SELECT seq, CONCAT(MD5(seq), REPEAT(MD5(seq), 6)) FROM seq_1_to_5100")
+        s.run("CREATE TABLE more (n INT PRIMARY KEY AUTO_INCREMENT, p VARCHAR(300)) ENGINE=FERRITE")
         before = s.run("SELECT COUNT(*), SUM(CRC32(p)) FROM t")
         errors = []
         change = "UPDATE t SET n = -n WHERE n = 5099"
-        for mebibytes in (1, 2, 4, 6, 8, 12):
+        for mebibytes in (1, 2, 4, 6, 8, 12, *[1] * 20):
+            if len(errors) >= 6:
+                # How much room the files have of their own is a matter of chance: another table takes it.
+                if 1114 in errors:
+                    break
+                s.run("INSERT INTO more (p) SELECT REPEAT(MD5(seq), 8) FROM seq_1_to_20000")
             filler = fill(disk)
             os.truncate(filler, filler.stat().st_size - (mebibytes << 20))
             error = s.error(f"ALTER TABLE t REORGANIZE PARTITION p0 INTO ({HALVES})")

@@ -76,6 +76,8 @@ struct Planned {
     prefix: String,
     /// Matching calls left until it happens (1 = the next one).
     left: u64,
+    /// It happens at each matching call, until all are forgotten.
+    lasts: bool,
 }
 
 /// The faults that are still to come.
@@ -91,7 +93,15 @@ impl Plan {
             fault,
             prefix: prefix.to_owned(),
             left: nth.max(1),
+            lasts: false,
         });
+    }
+
+    pub fn add_lasting(&mut self, fault: Fault, prefix: &str) {
+        self.add(fault, 1, prefix);
+        if let Some(last) = self.planned.last_mut() {
+            last.lasts = true;
+        }
     }
 
     pub fn clear(&mut self) {
@@ -113,8 +123,18 @@ impl Plan {
                 }
             }
         }
-        let p = self.planned.remove(due?);
-        self.happened += 1;
-        Some(p.fault)
+        self.happened += u64::from(due.is_some());
+        match &mut self.planned[due?] {
+            Planned {
+                lasts: true,
+                left,
+                fault,
+                ..
+            } => {
+                *left = 1;
+                Some(*fault)
+            }
+            _ => Some(self.planned.remove(due?).fault),
+        }
     }
 }

@@ -158,6 +158,11 @@ impl SimStorage {
         self.machine.state().plan.add(fault, nth, prefix);
     }
 
+    /// Each call on files whose name begins with `prefix` fails so from now on.
+    pub fn inject_lasting(&self, fault: Fault, prefix: &str) {
+        self.machine.state().plan.add_lasting(fault, prefix);
+    }
+
     /// The `n`th sync from now fails (1 = the next).
     pub fn fail_sync(&self, n: u64) {
         self.inject(Fault::FailSync, n);

@@ -177,6 +177,20 @@ fn reads_lie_on_demand() {
 }
 
 #[test]
+fn lasting_faults_end_when_they_are_forgotten() {
+    let s = SimStorage::new(6);
+    let (f, other) = (file(&s, "a.1"), file(&s, "b"));
+    s.inject_lasting(Fault::FailWrite, "a.");
+    for _ in 0..3 {
+        assert!(f.write_at(&[1; 4096], 0).is_err());
+        other.write_at(&[1; 4096], 0).unwrap();
+    }
+    assert_eq!(s.faults_happened(), 3);
+    s.clear_faults();
+    f.write_at(&[1; 4096], 0).unwrap();
+}
+
+#[test]
 fn power_goes_at_a_chosen_call() {
     let mut happened = 0;
     for seed in 0..50 {
