@@ -10,9 +10,11 @@
 //! and the decision of the transaction passes over what it had changed there.
 //!
 //! Each change is durable on return: one without room in the log would wait for it with the dictionary's mutex, and
-//! everybody with it. So what makes something new is admitted as a change of rows is. What gives something up may be what
-//! a full disk needs, and a new name or definition the end of something larger: both go on into the log's reserve, as far
-//! as purge does, and then wait.
+//! everybody with it. So what makes something new is admitted as a change of rows is, and a new definition goes on into
+//! the log's reserve as far as purge does. What gives a table up may be what a full disk needs, and another name the end
+//! of something larger, or its taking back, whose failure the server does not look at: both go on beyond what
+//! purge and rollbacks may use. Then they wait. A KILL is heard only by who waits: the server takes back what it was at
+//! with a connection that is killed, and so it drops the temporary tables of one that goes.
 //!
 //! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
 
@@ -44,6 +46,15 @@ pub struct DdlCaller {
     pub wait_ms: u64,
     /// What keeps a table from being dropped or emptied.
     pub references: References,
+}
+
+/// How far into the log's reserve a change of the dictionary goes before it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// As far as purge.
+    HalfReserve,
+    /// To what only the ends of transactions and a checkpoint may use.
+    AllButEnds,
 }
 
 /// Where an index of a table's new definition comes from.
@@ -108,12 +119,16 @@ impl Engine {
     ///
     /// # Errors
     /// `DiskFull`; `Interrupted` by KILL or a stop.
-    pub(crate) fn wait_for_log(&self, caller: &DdlCaller) -> Result<()> {
+    pub(crate) fn wait_for_log(&self, reach: Reach, caller: &DdlCaller) -> Result<()> {
+        let lacks_room = || match reach {
+            Reach::HalfReserve => self.log.is_nearly_out(),
+            Reach::AllButEnds => self.log.is_out(),
+        };
         let begun_us = time::now_us();
         let mut wait = Sliced::new(Reason::DiskFull, Of::Nothing);
-        while self.log.is_nearly_out() {
+        while lacks_room() {
             let made = self.admission_of(true, &|| self.callbacks.is_killed(caller.thd));
-            if !self.log.is_nearly_out() {
+            if !lacks_room() {
                 break;
             }
             let ends = self.stop.load(Ordering::SeqCst) || self.callbacks.is_shutting_down();
@@ -137,7 +152,7 @@ impl Engine {
     /// `NotFound`; `Referenced` by foreign keys; `LockTimeout` while a prepared transaction has
     /// changed the table, `Interrupted` by KILL; `DiskFull`; a page that cannot be read.
     pub fn drop_table(&self, name: &str, caller: &DdlCaller) -> Result<()> {
-        self.wait_for_log(caller)?;
+        self.wait_for_log(Reach::AllButEnds, caller)?;
         self.wait_for_prepared(name, caller)?;
         self.dict.drop_table(name, caller.references)
     }
@@ -241,7 +256,7 @@ impl Engine {
         auto_increment: u64,
         caller: &DdlCaller,
     ) -> Result<()> {
-        self.wait_for_log(caller)?;
+        self.wait_for_log(Reach::AllButEnds, caller)?;
         self.wait_for_prepared(name, caller)?;
         self.dict
             .truncate_table(name, auto_increment, caller.references)?;
@@ -271,7 +286,7 @@ impl Engine {
         how: &Renaming<'_>,
         caller: &DdlCaller,
     ) -> Result<()> {
-        self.wait_for_log(caller)?;
+        self.wait_for_log(Reach::AllButEnds, caller)?;
         match self.wait_for_prepared(from, caller) {
             Err(Error::NotFound) | Ok(()) => self.dict.rename_table(from, to, how),
             Err(e) => Err(e),
@@ -291,7 +306,7 @@ impl Engine {
         indexes: Option<IndexesAfter<'_>>,
         caller: &DdlCaller,
     ) -> Result<()> {
-        self.wait_for_log(caller)?;
+        self.wait_for_log(Reach::HalfReserve, caller)?;
         let Some(IndexesAfter { sources, build }) = indexes else {
             return self.dict.alter_table(name, definition, alter, None);
         };

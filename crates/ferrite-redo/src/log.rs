@@ -342,10 +342,16 @@ impl Log {
         !self.has_left(self.reserve() / 2)
     }
 
-    /// Three quarters of it are gone. Rollbacks have to wait, too: the rest is for the ends of transactions, and
-    /// for the checkpoint that makes room. Without it whoever writes the log would stand still, and everybody with it.
+    /// Five eighths of it are gone. Rollbacks have to wait, too: the rest is for what gives space back as a whole, for
+    /// the ends of transactions, and for the checkpoint that makes room.
+    pub fn is_short(&self) -> bool {
+        !self.has_left(self.reserve() / 8 * 3)
+    }
+
+    /// Seven eighths of it are gone. Nothing goes on but the ends of transactions, and the checkpoint that makes room.
+    /// Without that rest whoever writes the log would stand still, and everybody with it.
     pub fn is_out(&self) -> bool {
-        !self.has_left(self.reserve() / 4)
+        !self.has_left(self.reserve() / 8)
     }
 
     /// What admission keeps for what already runs, in bytes.

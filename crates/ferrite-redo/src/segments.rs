@@ -224,8 +224,9 @@ impl Segments {
         assert!(bytes <= before, "{bytes} bytes of {before} promised ones");
     }
 
+    /// Whole ones: the rest fits the spare ones, and room is counted in bytes ([`Log::admission`](crate::Log::admission)).
     fn files_for(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.geometry.segment_payload())
+        bytes / self.geometry.segment_payload()
     }
 
     /// Segments to be kept ready beyond the one being written.

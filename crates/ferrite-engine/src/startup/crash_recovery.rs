@@ -7,7 +7,7 @@
 
 use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::Dictionary;
-use crate::ddl::DdlCaller;
+use crate::ddl::{DdlCaller, Reach};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
 use crate::rows::sort::remove_leftovers;
 use crate::snapshots::startup as kept_snapshots;
@@ -229,7 +229,7 @@ impl Engine {
         let (orphans, temporary) = self.dict.leftovers();
         let mut left = temporary.len();
         for name in temporary {
-            match self.wait_for_log(&DdlCaller::default()) {
+            match self.wait_for_log(Reach::HalfReserve, &DdlCaller::default()) {
                 Ok(()) => {}
                 Err(e @ (Error::DiskFull(_) | Error::Shortage(_) | Error::Io(_))) => {
                     let text = format!("{left} temporary tables from before the restart stay: {e}");

@@ -165,6 +165,21 @@ impl GarbageList {
         values.map(|(index, reference)| (index, *reference))
     }
 
+    /// The same from a place on, in which the place behind the one given last is kept.
+    pub(crate) fn values_from<'a>(
+        &'a self,
+        place: &'a mut usize,
+    ) -> impl Iterator<Item = crate::log_records::values::Value> + 'a {
+        debug_assert!(*place <= self.pieces.len(), "behind the last piece");
+        std::iter::from_fn(move || loop {
+            let (_, piece) = self.pieces.get(*place)?;
+            *place += 1;
+            if let Some((index, reference)) = piece.overflow() {
+                return Some((index, *reference));
+            }
+        })
+    }
+
     /// Hands all pieces over, and the leaves.
     pub(crate) fn take(&mut self) -> (Vec<Garbage>, PageSet) {
         self.forget_pages();

@@ -7,15 +7,15 @@
 //! | from there to 100% | pauses 1 ms, as often as the log has grown by an allowance since the session's last pause: 256 KiB at first, nothing at the end |
 //! | beyond | waits in steps of 1 ms until the log is shorter, for a second at most |
 //!
-//! Rolling back, purge and the versions of prepared transactions after a restart have to go on, so they only
-//! pause, 1 ms for 32 KiB of log at the least.
+//! Rolling back, purge and the versions of prepared transactions after a restart are not refused where others are. They
+//! pause as row changes do, for 32 KiB of log at the least: beyond the budget up to a second for each of those.
 //! Recovery before the threads run, and commits, are not braked.
 //!
 //! A row change asks with one load beside the log's position: `attention_lsn` is where anything is
 //! to be done at all, be it only to wake the checkpointer. It may be lower than it need be, never
 //! higher: the checkpointer moves it at each look, and every checkpoint does.
 //!
-//! A rollback that finds three quarters of the log's reserve gone waits, without an end but a shutdown's, for room: the
+//! A rollback that finds five eighths of the log's reserve gone waits, without an end but a shutdown's, for room: the
 //! rest is for commits and the checkpoint that makes room.
 //!
 //! Invariants: no pause is taken under a latch or a mutex of the lock table or of a transaction's
@@ -187,7 +187,7 @@ impl Engine {
                 return Err(Error::Interrupted);
             }
             // Without background threads nobody but ourselves makes room, which was just tried.
-            if !self.log.is_out() || self.config.manual_background {
+            if !self.log.is_short() || self.config.manual_background {
                 break;
             }
             if !ferrite_buffer::is_patient() {
@@ -214,8 +214,22 @@ impl Engine {
         }
         self.housekeeping.set();
         if age > marks.brake && !self.log_is_stuck() {
-            waiting(Reason::LogBudget, Of::Nothing, || thread::sleep_ms(1));
+            waiting(Reason::LogBudget, Of::Nothing, || self.pause_for_log());
             eased.paused_at = self.log.current_lsn().0;
+        }
+    }
+
+    /// 1 ms, or until the log keeps to its budget; a second at most.
+    fn pause_for_log(&self) {
+        for _ in 0..LONGEST_MS {
+            thread::sleep_ms(1);
+            // Without background threads the log gets no shorter while we look.
+            let ends = self.config.manual_background
+                || self.stop.load(Ordering::Relaxed)
+                || self.callbacks.is_shutting_down();
+            if ends || self.log_age() <= self.marks().stop || self.log_is_stuck() {
+                return;
+            }
         }
     }
 

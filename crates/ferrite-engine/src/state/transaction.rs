@@ -166,15 +166,20 @@ impl Transaction {
         engine.log.promise(LOGGED_BYTES);
     }
 
-    /// It has undone its changes down to that position.
+    /// It undoes its changes down to that position.
     pub(crate) fn garbage_undone_to(&mut self, engine: &Engine, position: UndoPosition) {
         let gone = self.garbage.undone_to(position);
         // A prepared one owes nothing.
         self.owes_less(engine, gone.min(self.owed_values));
     }
 
+    /// Values that the log keeps room for.
+    pub(crate) fn owed_values(&self) -> u64 {
+        self.owed_values
+    }
+
     /// So many of its values are in the log, or will not be.
-    fn owes_less(&mut self, engine: &Engine, values: u64) {
+    pub(crate) fn owes_less(&mut self, engine: &Engine, values: u64) {
         if values == 0 {
             return;
         }

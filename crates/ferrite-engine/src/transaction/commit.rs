@@ -137,11 +137,10 @@ impl Transaction {
             true => usize::MAX,
             false => AT_ONCE,
         };
-        let mut values = self.garbage.values();
-        let (mut part, mut body) = (Vec::new(), Vec::new());
+        let (mut part, mut body, mut logged) = (Vec::new(), Vec::new(), 0);
         loop {
             part.clear();
-            part.extend(values.by_ref().take(at_once));
+            part.extend(self.garbage.values_from(&mut logged).take(at_once));
             if part.is_empty() {
                 break;
             }
@@ -154,8 +153,9 @@ impl Transaction {
             state.garbage.extend_from_slice(&part);
             drop(state);
             kill_point!("commit.values_logged");
+            // Nobody is refused for want of room for what has been written.
+            self.owes_less(engine, (part.len() as u64).min(self.owed_values()));
         }
-        drop(values);
         self.owes_nothing(engine);
     }
 

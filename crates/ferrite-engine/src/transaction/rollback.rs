@@ -110,11 +110,12 @@ impl Transaction {
 
     fn undo_to(&mut self, engine: &Engine, position: UndoPosition, of: Undoes) -> Result<()> {
         assert!(!self.id().is_frozen(), "no transaction is undone");
+        // Either all of it is undone or it can only be rolled back. The log keeps no room any more for its values.
+        self.garbage_undone_to(engine, position);
         if let Err(e) = engine.undo_to(&self.slot, self.id(), position, of) {
             self.begin_rollback();
             return Err(e);
         }
-        self.garbage_undone_to(engine, position);
         debug_assert!(self.undo_position() <= position, "changes are left");
         Ok(())
     }
@@ -207,6 +208,7 @@ impl Session {
         let result =
             ferrite_buffer::patiently(|| txn.undo_to(engine, position, Undoes::OF_SESSION));
         let reached = self.txn.undo_position();
+        self.row_changes.undone();
         self.row_values.undone_to(reached);
         self.txn.changed.undone_to(reached);
         result

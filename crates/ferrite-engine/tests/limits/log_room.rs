@@ -60,9 +60,7 @@ fn start(disk: &SimStorage) -> (Arc<Engine>, Arc<Server>) {
 /// From here on neither a file nor a page can be written that has no place yet: no checkpoint makes the log shorter.
 fn fill(disk: &SimStorage) {
     disk.set_capacity(Some(disk.used_bytes()));
-    for nth in 1..200_000 {
-        disk.inject_in(Fault::Full, nth, "store.0");
-    }
+    disk.inject_lasting(Fault::Full, "store.0");
 }
 
 fn empty(disk: &SimStorage) {
@@ -146,9 +144,11 @@ fn a_rollback_leaves_the_log_what_commits_need() {
         });
         wait_for_still_log(&engine);
         assert!(!rolling.is_finished(), "there was room for all of it");
-        ends("a commit", move || small.commit(false).unwrap());
 
-        ddl_waits_and_hears_a_kill(&engine, &server);
+        what_gives_tables_up_goes_on(&engine, &server);
+        let name = renamed_until_refused(&engine);
+        ddl_waits_and_hears_a_kill(&engine, &server, name);
+        ends("a commit", move || small.commit(false).unwrap());
 
         if ends_server {
             server.ends.store(true, Ordering::SeqCst);
@@ -171,24 +171,60 @@ fn a_rollback_leaves_the_log_what_commits_need() {
         large.rollback().unwrap();
         drop((large, t));
         is_as_before(&engine);
-        engine.drop_table("d/other", &DdlCaller::default()).unwrap();
+        engine.drop_table(name, &DdlCaller::default()).unwrap();
         engine.close().unwrap();
     }
 }
 
-/// The log is out of what is kept for a change of the dictionary that makes room.
-fn ddl_waits_and_hears_a_kill(engine: &Arc<Engine>, server: &Server) {
-    type Change = fn(&Engine, &DdlCaller) -> Result<(), Error>;
+/// A rollback waits, and so would purge. What gives a table up, or takes back what the server was at, goes on, with a connection
+/// that is killed or is about to go, too.
+fn what_gives_tables_up_goes_on(engine: &Arc<Engine>, server: &Server) {
+    let spare = TableSpec::new("d/refused", vec![index("PRIMARY", true)]);
+    let made = engine.create_table(spare, 1, NewForeign::default());
+    assert!(matches!(made.map(drop), Err(Error::DiskFull(_))));
+    server.kills.store(true, Ordering::SeqCst);
+    let same = engine.clone();
+    ends("changes that go on", move || {
+        let by = DdlCaller::default();
+        same.drop_table("d/temporary", &by).unwrap();
+        same.rename_table("d/other", "d/#sql-backup-other", &by)
+            .unwrap();
+        same.rename_table("d/#sql-backup-other", "d/other", &by)
+            .unwrap();
+        same.truncate_table("d/other", 1, &by).unwrap();
+    });
+    server.kills.store(false, Ordering::SeqCst);
+}
+
+/// Renames a table until the log has no room for that, either; the name that it has then.
+fn renamed_until_refused(engine: &Arc<Engine>) -> &'static str {
+    let same = engine.clone();
+    ends("renaming", move || {
+        let (mut name, mut other) = ("d/other", "d/another");
+        for _ in 0..1_000_000 {
+            match same.rename_table(name, other, &DdlCaller::default()) {
+                Ok(()) => (name, other) = (other, name),
+                Err(Error::DiskFull(_)) => return name,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        panic!("it is never refused");
+    })
+}
+
+/// The log is out of what is kept for a change of the dictionary.
+fn ddl_waits_and_hears_a_kill(engine: &Arc<Engine>, server: &Server, name: &'static str) {
+    type Change = fn(&Engine, &str, &DdlCaller) -> Result<(), Error>;
     let changes: [Change; 4] = [
-        |e, by| e.drop_table("d/other", by),
-        |e, by| e.truncate_table("d/other", 1, by),
-        |e, by| e.rename_table("d/other", "d/another", by),
-        |e, by| e.alter_table("d/other", b"another", &AlterForeign::default(), None, by),
+        |e, name, by| e.drop_table(name, by),
+        |e, name, by| e.truncate_table(name, 1, by),
+        |e, name, by| e.rename_table(name, "d/third", by),
+        |e, name, by| e.alter_table(name, b"another", &AlterForeign::default(), None, by),
     ];
     for change in changes {
         let same = engine.clone();
         let at_once = ends("a change at once", move || {
-            change(&same, &DdlCaller::default())
+            change(&same, name, &DdlCaller::default())
         });
         assert!(matches!(at_once, Err(Error::DiskFull(_))), "{at_once:?}");
         let same = engine.clone();
@@ -197,7 +233,7 @@ fn ddl_waits_and_hears_a_kill(engine: &Arc<Engine>, server: &Server) {
                 wait_ms: LONG_MS,
                 ..DdlCaller::default()
             };
-            change(&same, &caller)
+            change(&same, name, &caller)
         });
         thread::sleep_ms(100);
         assert!(!waiting.is_finished(), "it does not wait");
@@ -205,7 +241,7 @@ fn ddl_waits_and_hears_a_kill(engine: &Arc<Engine>, server: &Server) {
         let killed = ends("a change that is killed", || waiting.join().unwrap());
         assert_eq!(killed, Err(Error::Interrupted));
         server.kills.store(false, Ordering::SeqCst);
-        engine.dict().open_table("d/other").unwrap();
+        engine.dict().open_table(name).unwrap();
     }
 }
 
