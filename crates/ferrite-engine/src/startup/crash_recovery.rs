@@ -89,7 +89,9 @@ fn analyse(
     let retained = collector.finish()?;
     for (txn, found) in &analysis.unfinished {
         assert!(!txn.is_frozen(), "an unfinished transaction has an id");
-        found.undo.verify(&undo_area)?;
+        // Without its file all undo would be lost, and a new one written in its place. A chunk that cannot be read is a
+        // matter of its transaction.
+        found.undo.has_places(&undo_area)?;
     }
     undo_area.give_unused_back();
     stop_at_failed_sync(storage, &log);
@@ -291,7 +293,7 @@ impl Engine {
         Ok(rolled_back)
     }
 
-    /// Rolls one back before anybody comes. False: there is no room for it, or a page cannot be read. That is a
+    /// Rolls one back before anybody comes. False: there is no room for it, or a page or undo cannot be read. That is a
     /// matter of its own rows, and must not keep all others from a start: the thread tries again, and tells.
     fn roll_back_at_start(&self, slot: &Arc<TxnSlot>, has_room: &mut bool) -> Result<bool> {
         match had_room(self.roll_back_loser(slot, false)) {
@@ -304,16 +306,24 @@ impl Engine {
         }
     }
 
-    /// A page that could not be read: the thread tries again, if there is to be one. Nobody else would ever say that it
+    /// A page, or undo, that could not be read: the thread tries again, if there is to be one. Nobody else would ever say that it
     /// was given up, and readers would wait.
     fn is_left_to_thread(&self, failed: &Error) -> bool {
-        matches!(failed, Error::Io(_) | Error::Corrupt(_)) && !self.config.manual_background
+        let may_pass = matches!(
+            failed,
+            Error::Io(_) | Error::Corrupt(_) | Error::Shortage(_)
+        );
+        may_pass && !self.config.manual_background
     }
 
     /// It waits for its decision from here on; `later`, if there is no room for them, or if a page cannot be read,
     /// the thread makes its versions again. False: there was no room.
     fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<bool> {
-        self.find_touched(&slot)?;
+        match self.find_touched(&slot) {
+            Err(e) if !self.is_left_to_thread(&e) => return Err(e),
+            // What it has changed is not known: DDL waits for it, of whichever table.
+            Ok(()) | Err(_) => {}
+        }
         let txn = slot.state.lock().txn;
         let (are_made, has_room) = match later {
             true => (false, true),

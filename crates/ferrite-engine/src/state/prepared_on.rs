@@ -6,6 +6,7 @@
 //!
 //! Locking: none; a slot's own part is put in and taken out under its mutex.
 
+use crate::state::touched::Touched;
 use ferrite_sync::atomic::{AtomicU32, Ordering};
 use ferrite_types::IndexId;
 
@@ -15,12 +16,15 @@ const COUNTS: usize = 4096;
 /// See the head of the file.
 pub(crate) struct PreparedOn {
     counts: Box<[AtomicU32]>,
+    /// Of transactions that may have changed any.
+    unknown: AtomicU32,
 }
 
 impl Default for PreparedOn {
     fn default() -> PreparedOn {
         PreparedOn {
             counts: (0..COUNTS).map(|_| AtomicU32::new(0)).collect(),
+            unknown: AtomicU32::new(0),
         }
     }
 }
@@ -31,16 +35,23 @@ impl PreparedOn {
     }
 
     /// A transaction that has changed these is about to be prepared.
-    pub(crate) fn add(&self, indexes: &[IndexId]) {
-        for index in indexes {
+    pub(crate) fn add(&self, touched: &Touched) {
+        if touched.has_unknown() {
+            self.unknown.fetch_add(1, Ordering::SeqCst);
+        }
+        for index in touched.all() {
             let before = self.of(*index).fetch_add(1, Ordering::SeqCst);
             assert!(before < u32::MAX, "index {index}: it would count as none");
         }
     }
 
     /// It has ended.
-    pub(crate) fn remove(&self, indexes: &[IndexId]) {
-        for index in indexes {
+    pub(crate) fn remove(&self, touched: &Touched) {
+        if touched.has_unknown() {
+            let before = self.unknown.fetch_sub(1, Ordering::SeqCst);
+            assert!(before > 0, "more have ended than there were");
+        }
+        for index in touched.all() {
             let before = self.of(*index).fetch_sub(1, Ordering::SeqCst);
             assert!(before > 0, "index {index}: more have ended than there were");
         }
@@ -48,7 +59,7 @@ impl PreparedOn {
 
     /// False: none that is prepared has changed that index.
     pub(crate) fn may_have(&self, index: IndexId) -> bool {
-        self.of(index).load(Ordering::SeqCst) > 0
+        self.of(index).load(Ordering::SeqCst) > 0 || self.unknown.load(Ordering::SeqCst) > 0
     }
 }
 
@@ -60,13 +71,24 @@ mod tests {
     fn indexes_that_share_a_count_do_not_hide_each_other() {
         let on = PreparedOn::default();
         let (one, other) = (IndexId(20), IndexId(20 + COUNTS as u32));
-        on.add(&[one, IndexId(21)]);
-        on.add(&[other]);
+        let touched = |indexes: &[IndexId]| {
+            let mut touched = Touched::default();
+            indexes.iter().for_each(|index| touched.add(*index));
+            touched
+        };
+        on.add(&touched(&[one, IndexId(21)]));
+        on.add(&touched(&[other]));
         assert!(on.may_have(one) && on.may_have(other) && on.may_have(IndexId(21)));
         assert!(!on.may_have(IndexId(22)));
-        on.remove(&[one, IndexId(21)]);
+        on.remove(&touched(&[one, IndexId(21)]));
         assert!(on.may_have(other) && !on.may_have(IndexId(21)));
-        on.remove(&[other]);
+        on.remove(&touched(&[other]));
         assert!(!on.may_have(other));
+        let mut unknown = touched(&[one]);
+        unknown.add_unknown();
+        on.add(&unknown);
+        assert!(on.may_have(one) && on.may_have(IndexId(22)));
+        on.remove(&unknown);
+        assert!(!on.may_have(one) && !on.may_have(IndexId(22)));
     }
 }

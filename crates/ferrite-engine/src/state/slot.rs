@@ -114,13 +114,13 @@ impl SlotState {
     /// It is about to be prepared, or recovery has found it so: it changes no other index from here on.
     pub(crate) fn count_prepared(&mut self, on: &Arc<PreparedOn>) {
         assert!(self.counted.is_none(), "{} is counted twice", self.txn);
-        on.add(self.touched.all());
+        on.add(&self.touched);
         self.counted = Some(on.clone());
     }
 
     fn count_no_more(&mut self) {
         if let Some(on) = self.counted.take() {
-            on.remove(self.touched.all());
+            on.remove(&self.touched);
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Touched {
     recent: [IndexId; RECENT],
     /// Sorted.
     all: Vec<IndexId>,
+    /// There may be others: its undo cannot be read.
+    has_unknown: bool,
 }
 
 impl Touched {
@@ -37,18 +39,29 @@ impl Touched {
         debug_assert!(self.has(index));
     }
 
-    /// Has it changed entries of that index?
-    pub(crate) fn has(&self, index: IndexId) -> bool {
-        self.all.binary_search(&index).is_ok()
+    /// There may be any others.
+    pub(crate) fn add_unknown(&mut self) {
+        self.has_unknown = true;
+        debug_assert!(self.has(IndexId(1)), "a table that DDL could take");
     }
 
-    /// All of them, sorted.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.has_unknown
+    }
+
+    /// Has it changed entries of that index, or may it have?
+    pub(crate) fn has(&self, index: IndexId) -> bool {
+        self.has_unknown || self.all.binary_search(&index).is_ok()
+    }
+
+    /// All that are known, sorted.
     pub(crate) fn all(&self) -> &[IndexId] {
         &self.all
     }
 
     /// The next transaction begins.
     pub(crate) fn clear(&mut self) {
+        self.has_unknown = false;
         if !self.all.is_empty() {
             self.recent = Default::default();
             self.all.clear();
@@ -72,8 +85,10 @@ mod tests {
         assert!((20..2000).all(|n| touched.has(IndexId(n))));
         assert!(!touched.has(IndexId(0)) && !touched.has(IndexId(2000)));
         assert_eq!(touched.all.len(), 1980);
+        touched.add_unknown();
+        assert!(touched.has(IndexId(2000)) && touched.all().len() == 1980);
         touched.clear();
-        assert!(!touched.has(IndexId(20)));
+        assert!(!touched.has(IndexId(20)) && !touched.has_unknown());
         touched.add(IndexId(20));
         assert!(touched.has(IndexId(20)));
     }

@@ -215,13 +215,12 @@ impl UndoArea {
         Ok(Chunk { slot, crc })
     }
 
-    /// The bytes of a chunk.
+    /// Where a chunk lies, which the file has.
     ///
     /// # Errors
-    /// `Corrupt` naming the file; `Io`.
-    pub(super) fn read(&self, chunk: Chunk) -> Result<Vec<u8>> {
+    /// `Corrupt` naming the file, which is missing or too short; `Io`.
+    pub(super) fn place_of(&self, chunk: Chunk) -> Result<(Arc<dyn StorageFile>, u64)> {
         let file = self.existing(&mut self.slots.lock())?;
-        let mut bytes = vec![0; CHUNK_BYTES];
         let at = u64::from(chunk.slot) * CHUNK_BYTES as u64;
         let len = file.len()?;
         if len < at + CHUNK_BYTES as u64 {
@@ -230,6 +229,16 @@ impl UndoArea {
                 chunk.slot
             )));
         }
+        Ok((file, at))
+    }
+
+    /// The bytes of a chunk.
+    ///
+    /// # Errors
+    /// `Corrupt` naming the file; `Io`.
+    pub(super) fn read(&self, chunk: Chunk) -> Result<Vec<u8>> {
+        let (file, at) = self.place_of(chunk)?;
+        let mut bytes = vec![0; CHUNK_BYTES];
         // The first time the fault may be one of reading.
         for _ in 0..2 {
             file.read_at(&mut bytes, at)?;

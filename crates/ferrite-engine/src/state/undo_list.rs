@@ -32,14 +32,14 @@ pub(crate) struct UndoList {
 }
 
 impl UndoList {
-    /// Every chunk of the list can be read and is what was written.
+    /// The file has a place for every chunk of the list. What is in a chunk is found out by who needs it.
     ///
     /// # Errors
-    /// `Corrupt` naming the file; `Io`.
-    pub(crate) fn verify(&self, area: &UndoArea) -> Result<()> {
+    /// `Corrupt` naming the file, which is missing or too short; `Io`.
+    pub(crate) fn has_places(&self, area: &UndoArea) -> Result<()> {
         self.chunks
             .iter()
-            .try_for_each(|c| area.read(*c).map(|_| ()))
+            .try_for_each(|c| area.place_of(*c).map(drop))
     }
 
     /// A list from its parts (checkpoint).

@@ -32,7 +32,7 @@ const LOOK_MS: u64 = 2;
 /// Tables that a transaction has changed which is committed by its xid.
 struct DecidedTables {
     known: Vec<Arc<Table>>,
-    /// There are others, which cannot be opened just now.
+    /// There are others, which cannot be opened just now, or of which nothing is known.
     has_unknown: bool,
 }
 
@@ -207,9 +207,11 @@ impl Engine {
 
     /// A restart knows the indexes only; what its session knew may be of tables that are gone.
     fn find_changed_tables(&self, transaction: &mut Transaction) -> DecidedTables {
-        let indexes = transaction.slot.state.lock().touched.all().to_vec();
+        let (indexes, mut has_unknown) = {
+            let touched = &transaction.slot.state.lock().touched;
+            (touched.all().to_vec(), touched.has_unknown())
+        };
         transaction.changed.clear();
-        let mut has_unknown = false;
         for index in indexes {
             match self.dict.table_of_index(index) {
                 Ok(table) => transaction.changed.add(&table, UndoPosition::START),

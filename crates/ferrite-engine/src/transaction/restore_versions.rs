@@ -228,12 +228,19 @@ impl Engine {
     /// Which indexes a prepared transaction has changed, from its undo list alone.
     ///
     /// # Errors
-    /// Undo that cannot be read.
+    /// Undo that cannot be read: it may have changed any.
     pub(crate) fn find_touched(&self, slot: &TxnSlot) -> Result<()> {
         let mut entries = slot.state.lock().undo.backwards();
         let mut touched = Touched::default();
-        while let Some(entry) = entries.prev(&self.undo_area)? {
-            touched.add(undo::decode(&entry)?.index());
+        let mut read = || -> Result<()> {
+            while let Some(entry) = entries.prev(&self.undo_area)? {
+                touched.add(undo::decode(&entry)?.index());
+            }
+            Ok(())
+        };
+        let result = read();
+        if result.is_err() {
+            touched.add_unknown();
         }
         let mut state = slot.state.lock();
         assert!(state.is_prepared(), "{} is not prepared", state.txn);
@@ -244,7 +251,7 @@ impl Engine {
         );
         state.touched = touched;
         state.count_prepared(&self.prepared_on);
-        Ok(())
+        result
     }
 
     /// `prior` none: the entry was delete-marked without a look at it. False when there is nothing to restore:

@@ -4,8 +4,8 @@
 use crate::common::{
     check, config, create, delete, give_up, insert, scan, update, wait_until, xid, Rows,
 };
-use ferrite_engine::{Callbacks, Cursor, DdlCaller, Engine, Isolation, LogLevel, ReadMode};
-use ferrite_engine::{Session, Table, WaitMode};
+use ferrite_engine::{Callbacks, Config, Cursor, DdlCaller, Engine, Isolation, LogLevel};
+use ferrite_engine::{ReadMode, References, Session, Table, WaitMode};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
@@ -46,11 +46,21 @@ fn marked(end: u8) -> Vec<u8> {
     text
 }
 
-fn boot(disk: &SimStorage) -> (Arc<Engine>, Arc<Told>) {
+fn boot_as(settings: Config, disk: &SimStorage) -> (Arc<Engine>, Arc<Told>) {
     let told = Arc::new(Told::default());
-    let engine = Engine::open(config(), Arc::new(disk.boot()), told.clone()).unwrap();
+    let engine = Engine::open(settings, Arc::new(disk.boot()), told.clone()).unwrap();
     (engine, told)
 }
+
+fn boot(disk: &SimStorage) -> (Arc<Engine>, Arc<Told>) {
+    boot_as(config(), disk)
+}
+
+const NOWAIT: DdlCaller = DdlCaller {
+    thd: 0,
+    wait_ms: 0,
+    references: References::Any,
+};
 
 /// Two tables, one of them with a page that will be damaged.
 struct World {
@@ -63,8 +73,12 @@ struct World {
 }
 
 fn world(seed: u64) -> World {
+    world_of(config(), seed)
+}
+
+fn world_of(settings: Config, seed: u64) -> World {
     let disk = SimStorage::new(seed);
-    let (engine, told) = boot(&disk);
+    let (engine, told) = boot_as(settings, &disk);
     let (t, other) = (create(&engine, "d/t"), create(&engine, "d/other"));
     let mut s = Session::new(&engine, 0, 1);
     for n in 0..ROWS {
@@ -286,12 +300,11 @@ fn a_victim_that_cannot_be_rolled_back_keeps_what_it_has() {
     w.engine.close().unwrap();
 }
 
-/// It is the transaction's undo that cannot be read.
-#[test]
-fn damaged_undo_is_a_matter_of_its_transaction() {
-    const UNDO: &str = "undo.spill";
-    let w = world(6);
-    let mut s = change(&w);
+const UNDO: &str = "undo.spill";
+
+/// [`change`], and so much more that the older part of the undo is in the file.
+fn change_much(w: &World) -> Session {
+    let mut s = change(w);
     let mut old = TEXT;
     for round in 0..40 {
         let new = [b'a' + round; TEXT.len()];
@@ -305,6 +318,14 @@ fn damaged_undo_is_a_matter_of_its_transaction() {
         }
         old = new;
     }
+    s
+}
+
+/// It is the transaction's undo that cannot be read.
+#[test]
+fn damaged_undo_is_a_matter_of_its_transaction() {
+    let w = world(6);
+    let s = change_much(&w);
     let length = w.disk.contents(UNDO).unwrap().len() as u64;
     let turn_undo = || {
         for at in (100..length).step_by(100_000) {
@@ -349,4 +370,78 @@ fn a_start_goes_on_without_the_versions_of_a_damaged_page() {
     engine.close().unwrap();
     drop(engine);
     ends_as_before(&w.disk, &w.before);
+}
+
+/// The oldest undo is damaged, and is still when the server starts again: what the transaction has changed cannot be
+/// read, and is locked; all else goes on.
+fn others_go_on_beside_damaged_undo(engine: &Arc<Engine>, before: &Rows) {
+    let other = engine.dict().open_table("d/other").unwrap();
+    let mut s = nowait(engine);
+    insert(&mut s, &other, 50, b"of others").unwrap();
+    update(&mut s, &other, 2, &TEXT, b"of others").unwrap();
+    let locked = update(&mut s, &other, 1, &TEXT, b"of others");
+    assert_eq!(locked, Err(Error::LockTimeout));
+    s.rollback().unwrap();
+    let mut s = nowait(engine);
+    let mut cursor = Cursor::new(&other, 0, ReadMode::Snapshot, WaitMode::Wait);
+    cursor.first(&mut s).unwrap();
+    assert_eq!(cursor.fetch_row(&mut s).unwrap().payload[1..], before[&0]);
+    let damaged = cursor.next(&mut s).map(|_| ());
+    assert!(
+        matches!(&damaged, Err(Error::Corrupt(text)) if text.contains(UNDO)),
+        "{damaged:?}"
+    );
+    assert_eq!(engine.trx_rows().len(), 1);
+    engine.checkpoint().unwrap();
+}
+
+#[test]
+fn a_start_goes_on_beside_damaged_undo() {
+    for (seed, prepared, crash) in [
+        (14, false, false),
+        (15, false, true),
+        (16, true, false),
+        (17, true, true),
+    ] {
+        let w = world(seed);
+        let mut s = change_much(&w);
+        if prepared {
+            s.prepare(&xid("x")).unwrap();
+        }
+        w.engine.checkpoint().unwrap();
+        let turn_undo = || w.disk.corrupt(UNDO, 100, 1).unwrap();
+        turn_undo();
+        drop((s, w.t, w.other));
+        assert_eq!(w.told.has(UNDO), !prepared, "{:?}", w.told.0);
+        match crash {
+            true => {
+                w.engine.flush_log();
+                w.disk.crash(&mut Rng::new(seed));
+                give_up(&w.engine);
+            }
+            false => w.engine.close().unwrap(),
+        }
+        drop(w.engine);
+        for _ in 0..2 {
+            let (engine, told) = boot(&w.disk);
+            wait_until("the word", || told.has(UNDO));
+            others_go_on_beside_damaged_undo(&engine, &w.before[1]);
+            if prepared {
+                let failed = engine.commit_by_xid(&xid("x"));
+                assert!(matches!(failed, Err(Error::Corrupt(_))), "{failed:?}");
+                // Nobody knows what it has changed.
+                let ddl = engine.drop_table("d/other", &NOWAIT);
+                assert_eq!(ddl, Err(Error::LockTimeout));
+                assert_eq!(engine.prepared_xids(), [xid("x")]);
+            }
+            engine.close().unwrap();
+        }
+        turn_undo();
+        if prepared {
+            let (engine, _) = boot(&w.disk);
+            engine.rollback_by_xid(&xid("x")).unwrap();
+            engine.close().unwrap();
+        }
+        ends_as_before(&w.disk, &w.before);
+    }
 }

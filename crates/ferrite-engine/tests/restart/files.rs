@@ -136,7 +136,10 @@ fn judge(disk: &SimStorage, names: &[&str], rows: &Rows, what: &str) -> bool {
     let found = rows_of(&engine);
     give_up(&engine);
     match found {
-        Ok(found) => assert!(found == *rows, "{what}: {} rows", found.len()),
+        Ok(found) => {
+            assert!(found == *rows, "{what}: {} rows", found.len());
+            assert!(names != ["undo.spill"], "{what}: nobody misses it");
+        }
         Err(e) => said(e),
     }
     true
@@ -174,8 +177,11 @@ fn each_file_of_a_database() {
                 let what = format!("open {open}: {name} {damage:?}");
                 let ok = judge(&disk, &[name], &rows, &what);
                 (opened, refused) = (opened + u32::from(ok), refused + u32::from(!ok));
-                // Of an open transaction's undo nothing can be spared.
-                assert!(name != "undo.spill" || !open || !ok, "{what}: opened");
+                // Of an open transaction's undo nothing can be spared. Where the file is whole and its content is not,
+                // that is a matter of the transaction: `judge` has looked that nobody reads what it has changed.
+                let is_short = matches!(damage, FileDamage::Lost | FileDamage::Cut { .. });
+                let keeps_back = name == "undo.spill" && open && is_short;
+                assert!(!keeps_back || !ok, "{what}: opened");
             }
         }
         assert!(opened > 5 && refused > 15, "{opened} {refused}");
