@@ -153,6 +153,17 @@ impl SlotState {
         self.standing = Standing::RollingBack { was_prepared };
     }
 
+    /// The log says that nothing but its rollback is left of a prepared one, which has failed half way.
+    pub(crate) fn decide_rollback(&mut self) {
+        assert!(self.is_prepared(), "{} is not prepared", self.txn);
+        assert!(!self.txn.is_frozen(), "no transaction is decided");
+        self.standing = Standing::RollingBack {
+            was_prepared: false,
+        };
+        self.count_no_more();
+        debug_assert!(self.xid().is_none() && !self.is_prepared());
+    }
+
     /// Everything is undone that was to be; the transaction may go on, unless it was prepared.
     pub(crate) fn pause_rollback(&mut self) {
         if matches!(
@@ -165,7 +176,7 @@ impl SlotState {
         }
     }
 
-    /// The first phase is done; until the transaction has ended, whichever way.
+    /// The first phase is done; until the transaction has ended, whichever way, or its rollback has failed half way.
     pub(crate) fn is_prepared(&self) -> bool {
         let rolling_back = Standing::RollingBack { was_prepared: true };
         matches!(self.standing, Standing::Prepared(_)) || self.standing == rolling_back

@@ -85,7 +85,10 @@ impl Transaction {
         self.begin_rollback();
         // The log keeps room for no commit of it: the rollback itself needs that.
         self.owes_nothing(engine);
-        self.undo_to(engine, UndoPosition::START, of)?;
+        if let Err(e) = self.undo_to(engine, UndoPosition::START, of) {
+            self.stay_half_way(engine, &e);
+            return Err(e);
+        }
         let mut state = self.slot.state.lock();
         assert_eq!(state.txn, self.id(), "the slot is of another transaction");
         assert_eq!(
@@ -106,6 +109,31 @@ impl Transaction {
         engine.txns.rolled_back(self.id());
         self.release(engine);
         Ok(at.end)
+    }
+
+    /// It stays as far as it got. If it was prepared, nothing but the rest of its rollback is left of it now, which the log
+    /// has to say before anybody acts on it, although perhaps no change was taken back: DDL waits for it no more, and may
+    /// take what it needs. The record is that of a change taken back, which takes none back (`decide_at_start`). If we die
+    /// before it is durable, nobody was answered, and it is prepared again or not as the log has it. At a stop the next
+    /// start goes by what was taken back.
+    fn stay_half_way(&mut self, engine: &Engine, failed: &Error) {
+        debug_assert_eq!(self.phase(), Phase::RollingBack, "{failed}");
+        if *failed == Error::Interrupted {
+            return;
+        }
+        let mut state = self.slot.state.lock();
+        assert_eq!(state.txn, self.id(), "the slot is of another transaction");
+        if !state.is_prepared() {
+            return;
+        }
+        let mut body = Vec::new();
+        undo::encode_undone_header(state.txn, state.undo.position(), &mut body);
+        let end = engine.log.append(record_kind::MINI_TXN, &[&body]).end;
+        state.decide_rollback();
+        drop(state);
+        kill_point!("rollback.word_logged");
+        engine.log.flush_to(end);
+        debug_assert!(engine.log.durable_lsn() >= end, "DDL goes on too early");
     }
 
     fn undo_to(&mut self, engine: &Engine, position: UndoPosition, of: Undoes) -> Result<()> {

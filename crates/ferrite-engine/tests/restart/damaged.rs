@@ -372,6 +372,64 @@ fn a_start_goes_on_without_the_versions_of_a_damaged_page() {
     ends_as_before(&w.disk, &w.before);
 }
 
+/// A prepared transaction whose rollback has failed is decided: DDL takes what is damaged, and no start asks again.
+#[test]
+fn the_damaged_table_of_a_prepared_transaction_can_be_dropped() {
+    for (seed, crash, in_session) in [(11, false, false), (12, true, false), (13, false, true)] {
+        let w = world(seed);
+        let mut s = change(&w);
+        // The first change to be taken back is that of the damaged page.
+        s.rollback_to(s.before_row()).unwrap();
+        s.prepare(&xid("x")).unwrap();
+        assert_eq!(w.engine.drop_table("d/t", &NOWAIT), Err(Error::LockTimeout));
+        let failed = match in_session {
+            true => {
+                damage(&w);
+                let failed = s.rollback();
+                drop(s);
+                failed
+            }
+            false => {
+                drop(s);
+                damage(&w);
+                w.engine.rollback_by_xid(&xid("x"))
+            }
+        };
+        assert!(matches!(failed, Err(Error::Corrupt(_))), "{failed:?}");
+        assert!(w.engine.commit_by_xid(&xid("x")).is_err());
+        drop((w.t, w.other));
+        if crash {
+            // What was answered stays: it is prepared no more.
+            w.disk.crash(&mut Rng::new(seed));
+            give_up(&w.engine);
+            drop(w.engine);
+            turn(&w.disk);
+            let (engine, _) = boot(&w.disk);
+            assert_eq!(engine.prepared_xids(), []);
+            engine.close().unwrap();
+            drop(engine);
+            ends_as_before(&w.disk, &w.before);
+            continue;
+        }
+        w.engine.drop_table("d/t", &NOWAIT).unwrap();
+        if !in_session {
+            w.engine.rollback_by_xid(&xid("x")).unwrap();
+        }
+        w.engine.close().unwrap();
+        drop(w.engine);
+        let (engine, told) = boot(&w.disk);
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        let other = engine.dict().open_table("d/other").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &other, 0), w.before[1]);
+        drop(s);
+        check(&engine, &other);
+        drop(other);
+        engine.close().unwrap();
+        assert_eq!(*told.0.lock(), Vec::<String>::new());
+    }
+}
+
 /// The oldest undo is damaged, and is still when the server starts again: what the transaction has changed cannot be
 /// read, and is locked; all else goes on.
 fn others_go_on_beside_damaged_undo(engine: &Arc<Engine>, before: &Rows) {
@@ -443,5 +501,40 @@ fn a_start_goes_on_beside_damaged_undo() {
             engine.close().unwrap();
         }
         ends_as_before(&w.disk, &w.before);
+    }
+}
+
+/// The server commits it while it starts, and needs no undo for it. Or its rollback is decided: then nothing waits for it.
+#[test]
+fn a_prepared_transaction_with_damaged_undo_can_be_decided() {
+    for commit in [true, false] {
+        let w = world(18);
+        let mut s = change_much(&w);
+        s.prepare(&xid("x")).unwrap();
+        drop((s, w.t, w.other));
+        w.engine.close().unwrap();
+        drop(w.engine);
+        w.disk.corrupt(UNDO, 100, 1).unwrap();
+        let (engine, _) = boot(&w.disk);
+        match commit {
+            true => engine.commit_recovered(&xid("x")).unwrap(),
+            false => {
+                let failed = engine.rollback_by_xid(&xid("x"));
+                assert!(matches!(failed, Err(Error::Corrupt(_))), "{failed:?}");
+            }
+        }
+        assert_eq!(engine.trx_rows().is_empty(), commit);
+        let t = engine.dict().open_table("d/t").unwrap();
+        if commit {
+            let mut s = Session::new(&engine, 0, 1);
+            let rows = scan(&mut s, &t, 0);
+            assert_eq!(rows[&10], b"changed");
+            assert_eq!(rows[&DAMAGED], marked(b'b'));
+            drop(s);
+            check(&engine, &t);
+        }
+        drop(t);
+        engine.drop_table("d/t", &NOWAIT).unwrap();
+        engine.close().unwrap();
     }
 }
