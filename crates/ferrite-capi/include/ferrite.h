@@ -721,7 +721,8 @@ typedef enum {
 /* Looks for the parents of all rows of the table, which the links are of, by one snapshot; not at READ
    UNCOMMITTED. `report` gets the number of an outgoing link, what is wrong, and the clustered key of
    an orphan (of several with the same key one); it does not use the session. 0: that is enough
-   of this link. */
+   of this link. FE_IN_USE: rows are in the way of a transaction from before the restart that could not be
+   rolled back or given its versions; that is no fault of the table. */
 fe_code fe_links_check(const fe_links *links, fe_session *session, fe_table *table,
                        int (*report)(void *arg, uint32_t link_no, fe_link_fault fault, fe_slice pk),
                        void *arg);

@@ -81,6 +81,7 @@ fn config(rng: &mut Rng) -> Config {
         lock_sets_after: 4096,
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
+        retry_rollback_ms: 60_000,
         checkpoint_undo_bytes: 64 << 20,
         purge_listed_marks: 8,
         scrub: false,

@@ -191,7 +191,7 @@ impl Cursor {
             slot = self.after(at);
             let rec = leaf.record(at);
             if engine.is_unsettled(&rec, view) {
-                return Ok(Stop::Unsettled);
+                return Ok(Stop::Unsettled(rec.header.txn));
             }
             if self.copy_entry(engine, leaf, &rec, view)? && self.batch_full() {
                 return Ok(Stop::Slot(at));

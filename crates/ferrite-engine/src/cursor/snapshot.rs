@@ -60,11 +60,11 @@ impl Cursor {
                     }
                     session.check_killed()?;
                 }
-                Stop::Unsettled if self.items.is_empty() => {
+                Stop::Unsettled(txn) if self.items.is_empty() => {
                     drop(leaf);
-                    session.wait_for_rollback(&mut wait)?;
+                    session.wait_for_rollback(txn, &mut wait)?;
                 }
-                Stop::Unsettled => {
+                Stop::Unsettled(_) => {
                     self.stop_at_last_item();
                     return Ok(());
                 }
@@ -108,7 +108,7 @@ impl Cursor {
             slot = self.after(at);
             let rec = node::record(page, at);
             if engine.is_unsettled(&rec, view) {
-                return Ok(Stop::Unsettled);
+                return Ok(Stop::Unsettled(rec.header.txn));
             }
             if self.copy_entry(engine, page, &rec, view)? && self.batch_full() {
                 return Ok(Stop::Slot(at));
@@ -280,8 +280,9 @@ impl Cursor {
             let leaf = table.tree(0).leaf(pk)?;
             match leaf.find(pk) {
                 Ok(slot) if engine.is_unsettled(&leaf.record(slot), view) => {
+                    let txn = leaf.record(slot).header.txn;
                     drop(leaf);
-                    session.wait_for_rollback(&mut wait)?;
+                    session.wait_for_rollback(txn, &mut wait)?;
                 }
                 _ => break leaf,
             }
@@ -319,6 +320,6 @@ pub(super) enum Stop {
     ArchiveCut(Vec<u8>),
     /// The leaf is used up.
     LeafDone,
-    /// The next entry cannot be read yet.
-    Unsettled,
+    /// The next entry, of that transaction, cannot be read yet.
+    Unsettled(TxnId),
 }

@@ -17,7 +17,7 @@ use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
 use ferrite_sync::waits::{Of, Reason, Sliced};
 use ferrite_sync::Arc;
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, IndexId, Result};
 
 /// Entries between two looks at KILL.
 const KILL_CHECK: u64 = 1024;
@@ -41,8 +41,8 @@ impl Session {
     /// The statement is not one at READ UNCOMMITTED.
     ///
     /// # Errors
-    /// `Interrupted` by KILL; `TableChanged` when the table is newer than the snapshot; a page that
-    /// cannot be read.
+    /// `Interrupted` by KILL; `TableChanged` when the table is newer than the snapshot; `InUse`: rows of a transaction
+    /// are in the way that could not be settled after the restart; a page that cannot be read.
     pub fn check_foreign(
         &mut self,
         table: &Arc<Table>,
@@ -54,11 +54,33 @@ impl Session {
             "not by a snapshot"
         );
         // No wait for them while a parent is entered.
+        let indexes = indexes_of(table, links);
         let mut wait = Sliced::new(Reason::Rollback, Of::Nothing);
-        while self.engine.unsettled.count() > 0 {
-            self.wait_for_rollback(&mut wait)?;
+        while self.engine.unsettled.is_awaited_in(&indexes) {
+            self.look_again(&mut wait)?;
         }
         drop(wait);
+        let result = self.check_links(table, links, report);
+        result.map_err(|e| self.not_of_table(e))
+    }
+
+    /// Rows whose earlier state nobody can tell are no fault of the table's, nor need the page be the table's.
+    fn not_of_table(&self, failed: Error) -> Error {
+        let Some(txn) = self.engine.unsettled.failed_with(&failed) else {
+            return failed;
+        };
+        debug_assert!(!txn.is_frozen(), "a row of nobody's");
+        Error::InUse(format!(
+            "transaction {txn} has changed rows of the table or of a parent and could not be settled: {failed}"
+        ))
+    }
+
+    fn check_links(
+        &mut self,
+        table: &Arc<Table>,
+        links: &Links,
+        report: &mut dyn FnMut(usize, ForeignFault<'_>) -> bool,
+    ) -> Result<()> {
         let rows = table.estimate().rows;
         let all = rows * links.outgoing.len() as u64;
         for (number, link) in links.outgoing.iter().enumerate() {
@@ -160,6 +182,15 @@ impl Session {
             },
         }
     }
+}
+
+/// All indexes of the table and of its parents.
+fn indexes_of(table: &Table, links: &Links) -> Vec<IndexId> {
+    let parents = links.outgoing.iter().filter_map(|link| link.peer.as_ref());
+    let tables = std::iter::once(table).chain(parents.map(|peer| &*peer.table));
+    tables
+        .flat_map(|table| table.spec.indexes.iter().map(|index| index.id))
+        .collect()
 }
 
 fn parent_cursor(peer: &Peer) -> Cursor {
@@ -370,6 +401,52 @@ mod tests {
         let gone = (0, "NoParent".to_string());
         assert_eq!(seen(&mut s, &c, usize::MAX), [gone, none]);
         drop((s, p));
+        engine.close().unwrap();
+    }
+
+    /// What was given up is waited for by nobody, nor is what has changed other tables only. Rows in the way that it has
+    /// changed are no fault of the table's.
+    #[test]
+    fn what_was_given_up_is_no_fault_of_the_table() {
+        let engine = open(&SimStorage::new(5));
+        let p = make(&engine, "d/p", Vec::new());
+        let c = make(&engine, "d/c", vec![foreign("f", "d/p", &[("a", "id")])]);
+        let elsewhere = make(&engine, "d/e", Vec::new());
+        let (mut s, mut other) = (Session::new(&engine, 0, 1), Session::new(&engine, 0, 2));
+        (1..4).for_each(|id| insert(&mut s, &p, id, None, 0));
+        insert(&mut s, &c, 1, Some(1), 0);
+        s.commit(false).unwrap();
+        insert(&mut other, &elsewhere, 1, None, 0);
+        let (txn, slot) = (other.txn.id(), other.txn.slot.clone());
+        engine.unsettled.add(slot.clone());
+        assert_eq!(engine.unsettled.next().map(|next| next.0), Some(txn));
+        let damage = Error::Corrupt("page 7".into());
+        engine.unsettled.fail(txn, &damage, true);
+        assert_eq!(seen(&mut s, &c, usize::MAX), []);
+        insert(&mut other, &c, 2, Some(2), 0);
+        let links = engine.dict.links(&c).unwrap();
+        let found = s.check_foreign(&c, &links, &mut |_, _| true);
+        let of_other = |text: &String| text.contains("page 7") && text.contains(&txn.to_string());
+        assert!(
+            matches!(&found, Err(Error::InUse(text)) if of_other(text)),
+            "{found:?}"
+        );
+        engine.unsettled.done(txn);
+        other.rollback().unwrap();
+
+        insert(&mut other, &elsewhere, 1, None, 0);
+        let xid = crate::Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x"[..].into(),
+        };
+        other.prepare(&xid).unwrap();
+        let txn = other.txn.id();
+        engine.unsettled.add(slot);
+        assert_eq!(seen(&mut s, &c, usize::MAX), []);
+        engine.unsettled.done(txn);
+        other.commit(false).unwrap();
+        drop((s, other));
         engine.close().unwrap();
     }
 }

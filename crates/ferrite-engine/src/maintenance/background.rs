@@ -9,7 +9,7 @@
 //! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`); after the start pages that lack redo, and those that were in memory before (`warm.rs`) | as needed, every 100 ms |
 //! | `ferrite-redo` | helps `ferrite-merge` after the start, as long as pages lack redo | without a pause |
 //! | `ferrite-tier` | writes the second tier, if there is one | as needed |
-//! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
+//! | `ferrite-hist` | versions: retirement, spilling, old generation; what could not be rolled back is given to `ferrite-undo` again (`settle`) | 50 ms / 1 s / 1 min |
 
 use crate::maintenance::cleaner::Cleaner;
 use crate::maintenance::index_ids::IndexIds;
@@ -393,7 +393,7 @@ impl Engine {
         sweeps.done(begun_us, time::now_us());
     }
 
-    fn run_history(&self) {
+    fn run_history(self: &Arc<Self>) {
         let mut rounds = 0u64;
         let mut held_most = 0;
         let mut archived = 0;
@@ -401,9 +401,11 @@ impl Engine {
         let mut warned = false;
         let mut memory = self.versions.memory_bytes();
         let mut is_over = false;
+        let mut retried_us = time::now_us();
         while !self.stopping() {
             thread::sleep_ms(50);
             self.tick();
+            self.retry_given_up(&mut retried_us);
             if self.callbacks.is_shutting_down() {
                 self.pool.end_patience();
             }

@@ -192,7 +192,9 @@ impl Engine {
     fn join_threads(&self) {
         self.pool.stop_writer();
         self.pool.stop_read_ahead();
-        for handle in std::mem::take(&mut *self.threads.lock()) {
+        // Not under the mutex: one of them may be about to start another (`wake_rollback`), which sees the stop behind it.
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for handle in threads {
             self.purge.wake();
             let _ = handle.join();
         }

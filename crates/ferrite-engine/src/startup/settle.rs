@@ -8,7 +8,8 @@
 //! undo list, which is read for that first (`known_undo`), or waits until all of it is settled (of one that is rolled
 //! back: the row) if that is too large. A stop in the middle is harmless: each step of a rollback is logged, and the next
 //! start goes on; versions are made again from the beginning. One that cannot be settled (a damaged page) stays as it
-//! is until the next start; who waits for it gets the reason.
+//! is, and who waits for it gets the reason. So does a transaction of this life whose connection goes and whose rollback
+//! fails. From time to time they are tried again: the fault may have been a passing one, or the table dropped.
 //!
 //! Locking: none of its own.
 
@@ -97,7 +98,21 @@ impl Engine {
             return;
         }
         let engine = self.clone();
+        threads.retain(|thread| !thread.is_finished());
         threads.push(thread::spawn("ferrite-undo", move || engine.run_rollback()));
+    }
+
+    /// Called again and again: what was given up long enough ago is tried again.
+    pub(crate) fn retry_given_up(self: &Arc<Self>, tried_us: &mut u64) {
+        let now_us = time::now_us();
+        let is_due = now_us - *tried_us >= self.config.retry_rollback_ms.saturating_mul(1000);
+        if self.unsettled.count() == 0 || !is_due {
+            return;
+        }
+        *tried_us = now_us;
+        if self.unsettled.retry() {
+            self.wake_rollback();
+        }
     }
 
     /// Body of the thread that settles them.
@@ -132,12 +147,15 @@ impl Engine {
     fn settle_loser_now(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
+        let was_told = self.unsettled.was_told(txn);
         self.roll_back_loser(slot, !self.unsettled.lacks_versions(txn))?;
         assert!(slot.state.lock().txn.is_frozen(), "{txn} has not ended");
         self.forget_slot(slot);
         kill_point!("rollback.settled");
         self.unsettled.done(txn);
-        self.tell_of_settled(txn, "was rolled back", undo, since_us);
+        if was_told || undo.0 >= TOLD_BYTES {
+            self.tell_of_settled(txn, "was rolled back", undo, since_us);
+        }
         Ok(())
     }
 
@@ -159,7 +177,7 @@ impl Engine {
     /// be rolled back, or connection `thd` was killed (0: there is none), and it is put back.
     ///
     /// # Errors
-    /// Why they cannot be made: it can only be rolled back. `Interrupted` by a stop.
+    /// Why they cannot be made: until they can, it can only be rolled back. `Interrupted` by a stop.
     pub(crate) fn settle_prepared(
         &self,
         txn: TxnId,
@@ -168,6 +186,7 @@ impl Engine {
     ) -> Result<bool> {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
+        let was_told = self.unsettled.was_told(txn);
         let callbacks = self.callbacks.clone();
         let is_killed = Rc::new(move || thd != 0 && callbacks.is_killed(thd));
         let result = ferrite_buffer::patiently_unless(is_killed, || {
@@ -192,11 +211,13 @@ impl Engine {
         match result {
             Ok(()) => {
                 let what = "is prepared and has its versions again";
-                self.tell_of_settled(txn, what, undo, since_us);
+                if was_told || undo.0 >= TOLD_BYTES {
+                    self.tell_of_settled(txn, what, undo, since_us);
+                }
                 Ok(true)
             }
             Err(e) => {
-                let what = "cannot get its versions again and can only be rolled back";
+                let what = "cannot get its versions again, and cannot be committed until it can";
                 self.tell_of_given_up(txn, what, &e);
                 Err(e)
             }
@@ -205,19 +226,23 @@ impl Engine {
 
     /// Readers find what is in the pages from here on.
     fn tell_of_settled(&self, txn: TxnId, what: &str, undo: UndoPosition, since_us: u64) {
-        if undo.0 >= TOLD_BYTES {
-            let ms = (time::now_us() - since_us) / 1000;
-            let text = format!(
-                "transaction {txn} from before the restart {what}: {undo} bytes of undo in {ms} ms"
-            );
-            self.callbacks.log(LogLevel::Note, &text);
+        let ms = (time::now_us() - since_us) / 1000;
+        let origin = self.origin(txn);
+        let text = format!("transaction {txn} {origin} {what}: {undo} bytes of undo in {ms} ms");
+        self.callbacks.log(LogLevel::Note, &text);
+    }
+
+    fn origin(&self, txn: TxnId) -> &'static str {
+        match txn < self.first_txn {
+            true => "from before the restart",
+            false => "of a connection that has ended",
         }
     }
 
-    /// It stays as it is until the next start, unless a stop was in the way. Returns the reason.
+    /// It stays as it is until it is tried again, unless a stop was in the way. Returns the reason.
     fn give_up(&self, txn: TxnId, what: &str, reason: Error) -> Error {
         if reason != Error::Interrupted {
-            self.unsettled.fail(txn, reason.clone());
+            self.unsettled.fail(txn, &reason, true);
             self.tell_of_given_up(txn, what, &reason);
         }
         reason
@@ -225,23 +250,35 @@ impl Engine {
 
     fn tell_of_given_up(&self, txn: TxnId, what: &str, reason: &Error) {
         debug_assert!(*reason != Error::Interrupted, "{txn} goes on later");
+        // It is tried again and again.
+        if !self.unsettled.is_news(txn, reason) {
+            return;
+        }
+        let origin = self.origin(txn);
         let text = format!(
-            "transaction {txn} from before the restart {what}; its rows stay locked: {reason}"
+            "transaction {txn} {origin} {what}; its rows stay locked: {reason}. It is tried again from time to time"
         );
         self.callbacks.log(LogLevel::Error, &text);
     }
 }
 
 impl Session {
-    /// A row is not settled yet: look again in a moment.
+    /// A row of that transaction is not settled yet: look again in a moment.
     ///
     /// # Errors
     /// `Interrupted` by KILL; the reason why that was given up.
-    pub(crate) fn wait_for_rollback(&self, wait: &mut Sliced) -> Result<()> {
-        self.engine.unsettled.waits.inc();
-        if let Some(reason) = self.engine.unsettled.stuck() {
-            return Err(reason);
+    pub(crate) fn wait_for_rollback(&self, txn: TxnId, wait: &mut Sliced) -> Result<()> {
+        debug_assert!(!txn.is_frozen(), "a row of nobody's");
+        match self.engine.unsettled.failed(txn) {
+            Some(reason) => Err(reason),
+            None => self.look_again(wait),
         }
+    }
+
+    /// # Errors
+    /// `Interrupted` by KILL.
+    pub(crate) fn look_again(&self, wait: &mut Sliced) -> Result<()> {
+        self.engine.unsettled.waits.inc();
         wait.slice(|| thread::sleep_ms(LOOK_MS));
         if self.engine.callbacks.is_killed(self.thd) {
             return Err(Error::Interrupted);

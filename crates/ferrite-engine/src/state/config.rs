@@ -65,6 +65,8 @@ pub struct Config {
     /// opens, the smallest first, and the others beside its use. For some hundred thousand rows. As many again of those
     /// that the server decides to roll back while it starts.
     pub background_undo_bytes: u64,
+    /// A rollback, or the making of versions, that has failed is tried again after so long.
+    pub retry_rollback_ms: u64,
     /// A checkpoint copies so many bytes of undo that is in memory; of a transaction beyond that, whole
     /// chunks go to `undo.spill` before, once and for all.
     pub checkpoint_undo_bytes: u64,
@@ -120,6 +122,7 @@ impl Default for Config {
             lock_sets_after: LockConfig::default().sets_after,
             store_reuse_soon: false,
             background_undo_bytes: 16 << 20,
+            retry_rollback_ms: 60_000,
             checkpoint_undo_bytes: 64 << 20,
             // Some 2 MB, as much as a transaction may have undo in memory.
             purge_listed_marks: 20_000,

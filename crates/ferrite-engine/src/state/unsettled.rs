@@ -4,6 +4,12 @@
 //! While there are some, each row that is read is asked about: whoever is not below `end` is none of them. One that has
 //! all its versions and is rolled back is not either: its rows are read as those of any session's transaction.
 //!
+//! Beside them are transactions of this life whose connection has gone and whose rollback has failed (`take_over`).
+//!
+//! One that could not be settled is given up, for a while: those that the thread has given up it tries again from time
+//! to time (`retry`), and a decision by a statement tries at once (`claim_or_await`). One whose rollback by a
+//! statement has failed is for the next such statement.
+//!
 //! Invariant: what is to be done with one is what its slot says at that moment. A decision of the start changes the slot
 //! first, and tells of it here afterwards (`hand_over`, `forget`); who was making versions meanwhile lets go of it
 //! (`end_of_versions`). So one is settled by one thread at a time, and none is left to nobody.
@@ -14,7 +20,7 @@ use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Counter, RwLock};
-use ferrite_types::{Error, Result, TxnId};
+use ferrite_types::{Error, IndexId, Result, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the head of the file.
@@ -74,8 +80,12 @@ struct Entry {
     undo_bytes: u64,
     /// What it had changed, for readers. None: it has not been read, or is too much.
     known: Option<KnownUndo>,
-    /// Why that was given up.
+    /// Why that was given up; None while somebody tries again.
     failed: Option<Error>,
+    /// The thread has given it up, and tries again.
+    is_retried: bool,
+    /// The reason that was told last.
+    told: Option<Error>,
     /// All its versions are there: readers need not ask here.
     has_versions: bool,
     /// Who waits for it while another makes its versions.
@@ -101,9 +111,20 @@ impl Entry {
             undo_bytes,
             known: None,
             failed: None,
+            is_retried: false,
+            told: None,
             has_versions,
             awaited: Awaited::No,
         }
+    }
+
+    /// Nobody waits for it to be settled any more; decisions find that out.
+    fn give_up(&mut self, txn: TxnId, reason: &Error, is_retried: bool) {
+        debug_assert!(self.failed.is_none(), "{txn} is given up twice");
+        debug_assert!(self.awaited != Awaited::Left, "{txn} is a rollback's");
+        self.awaited = Awaited::No;
+        self.is_retried = is_retried;
+        self.failed = Some(reason.clone());
     }
 }
 
@@ -134,11 +155,35 @@ impl Unsettled {
         );
     }
 
+    /// A transaction of this life whose connection has gone, and whose rollback has failed for this reason, which was
+    /// told. The thread tries again.
+    pub(crate) fn take_over(&self, slot: Arc<TxnSlot>, reason: Error) {
+        let (txn, undo_bytes) = {
+            let state = slot.state.lock();
+            assert!(!state.is_prepared(), "{} can be decided", state.txn);
+            (state.txn, state.undo.position().0)
+        };
+        assert!(!txn.is_frozen(), "one without an id");
+        let entry = Entry {
+            failed: Some(reason.clone()),
+            is_retried: true,
+            told: Some(reason),
+            ..Entry::new(slot, undo_bytes, true)
+        };
+        self.put(&mut self.slots.write(), txn, entry);
+    }
+
     fn put(&self, slots: &mut Slots, txn: TxnId, entry: Entry) {
+        let (is_free, has_versions) = (entry.failed.is_none(), entry.has_versions);
         let before = slots.entries.insert(txn, entry);
         assert!(before.is_none(), "transaction {txn} is settled twice");
-        slots.unclaim(txn);
-        self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
+        if is_free {
+            slots.unclaim(txn);
+        }
+        // Readers ask for others only.
+        if !has_versions {
+            self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
+        }
         self.left.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -289,16 +334,39 @@ impl Unsettled {
         Some((txn, next.slot.clone()))
     }
 
-    /// It is given up, for this reason.
-    pub(crate) fn fail(&self, txn: TxnId, reason: Error) {
+    /// It is given up, for this reason; `is_retried`: until the thread tries again.
+    pub(crate) fn fail(&self, txn: TxnId, reason: &Error, is_retried: bool) {
         let mut slots = self.slots.write();
-        let failed = &mut slots
-            .entries
-            .get_mut(&txn)
-            .expect("it is one of them")
-            .failed;
-        debug_assert!(failed.is_none(), "{txn} is given up twice");
-        *failed = Some(reason);
+        let entry = slots.entries.get_mut(&txn).expect("it is one of them");
+        entry.give_up(txn, reason, is_retried);
+    }
+
+    /// What the thread has given up is free to be claimed again. True: there is some.
+    pub(crate) fn retry(&self) -> bool {
+        let mut slots = self.slots.write();
+        let mut again = Vec::new();
+        for (txn, entry) in &mut slots.entries {
+            if entry.is_retried && entry.failed.take().is_some() {
+                again.push(*txn);
+            }
+        }
+        again.iter().for_each(|txn| slots.unclaim(*txn));
+        !again.is_empty()
+    }
+
+    /// The reason why that one could not be settled is about to be told. False: it was told before.
+    pub(crate) fn is_news(&self, txn: TxnId, reason: &Error) -> bool {
+        let mut slots = self.slots.write();
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return true;
+        };
+        entry.told.replace(reason.clone()).as_ref() != Some(reason)
+    }
+
+    /// Was it told that this one could not be settled?
+    pub(crate) fn was_told(&self, txn: TxnId) -> bool {
+        let slots = self.slots.read();
+        slots.entries.get(&txn).is_some_and(|l| l.told.is_some())
     }
 
     /// Who was making versions of that one is done with it, this way. True: it is settled, or given up. False: a
@@ -316,10 +384,7 @@ impl Unsettled {
         }
         match result {
             Ok(()) => self.remove(&mut slots, txn),
-            Err(reason) => {
-                debug_assert!(entry.failed.is_none(), "{txn} is given up twice");
-                entry.failed = Some(reason.clone());
-            }
+            Err(reason) => entry.give_up(txn, reason, true),
         }
         true
     }
@@ -363,10 +428,27 @@ impl Unsettled {
         }
     }
 
+    /// That one was given up, and the caller tries again.
+    fn take_up(&self, txn: TxnId) -> Claim {
+        let mut slots = self.slots.write();
+        match slots.entries.get_mut(&txn) {
+            None => Claim::Settled,
+            Some(entry) => match entry.failed.take() {
+                Some(_) => Claim::Mine,
+                // The thread was first.
+                None => Claim::Others,
+            },
+        }
+    }
+
     /// As [`Unsettled::claim`], of a decision that waits for the entry if it is another's, and says so.
     pub(crate) fn claim_or_await(&self, txn: TxnId, decision: Awaited) -> Claim {
         debug_assert!(matches!(decision, Awaited::Commit | Awaited::Rollback));
-        let claim = self.claim(txn);
+        let claim = match self.claim(txn) {
+            // It may have been a passing fault, and the server may have the decision in its binary log.
+            Claim::Failed(_) => self.take_up(txn),
+            claim => claim,
+        };
         if claim != Claim::Others && (claim != Claim::Mine || decision != Awaited::Commit) {
             return claim;
         }
@@ -417,17 +499,34 @@ impl Unsettled {
         waits
     }
 
-    /// Why nobody need wait any more: those that are left have failed.
-    pub(crate) fn stuck(&self) -> Option<Error> {
+    /// Why nobody need wait for that one now: it was given up.
+    pub(crate) fn failed(&self, txn: TxnId) -> Option<Error> {
         let slots = self.slots.read();
-        let all = slots.entries.values().all(|l| l.failed.is_some());
-        slots
-            .entries
-            .values()
-            .next()
-            .filter(|_| all)?
-            .failed
-            .clone()
+        slots.entries.get(&txn)?.failed.clone()
+    }
+
+    /// The one whose failure this is.
+    pub(crate) fn failed_with(&self, reason: &Error) -> Option<TxnId> {
+        let slots = self.slots.read();
+        let found =
+            |(txn, l): (&TxnId, &Entry)| (l.failed.as_ref() == Some(reason)).then_some(*txn);
+        slots.entries.iter().find_map(found)
+    }
+
+    /// Will a reader of these indexes have to wait until one is settled? Which a prepared one has changed is known; it may
+    /// wait for room without end. Nobody waits for one that was given up.
+    pub(crate) fn is_awaited_in(&self, indexes: &[IndexId]) -> bool {
+        if self.count() == 0 {
+            return false;
+        }
+        let slots = self.slots.read();
+        let concerns = |slot: &TxnSlot| {
+            let state = slot.state.lock();
+            !state.is_prepared() || indexes.iter().any(|i| state.touched.has(*i))
+        };
+        let waits = |l: &Entry| !l.has_versions && l.known.is_none() && l.failed.is_none();
+        let mut entries = slots.entries.values();
+        entries.any(|l| waits(l) && concerns(&l.slot))
     }
 
     pub(crate) fn done(&self, txn: TxnId) {
@@ -454,7 +553,7 @@ mod tests {
         slot
     }
 
-    /// One that fails holds neither the others up nor, once they are done, a reader.
+    /// One that fails holds neither the others up nor a reader.
     #[test]
     fn nobody_waits_for_a_rollback_that_has_failed() {
         let unsettled = Unsettled::default();
@@ -463,18 +562,92 @@ mod tests {
         let damage = Error::Corrupt("page 7".into());
         assert_eq!(unsettled.claim(TxnId(1)), Claim::Mine);
         assert_eq!(unsettled.claim(TxnId(1)), Claim::Others);
-        unsettled.fail(TxnId(1), damage.clone());
-        assert_eq!(unsettled.stuck(), None);
+        assert_eq!(unsettled.failed(TxnId(1)), None);
+        unsettled.fail(TxnId(1), &damage, true);
+        assert_eq!(unsettled.failed(TxnId(1)), Some(damage.clone()));
+        assert_eq!(unsettled.failed(TxnId(2)), None);
         assert_eq!(unsettled.next().expect("one is left").0, TxnId(2));
         assert_eq!(unsettled.claim(TxnId(1)), Claim::Failed(damage.clone()));
         assert_eq!(unsettled.claim(TxnId(2)), Claim::Others);
         unsettled.done(TxnId(2));
         assert_eq!(unsettled.claim(TxnId(2)), Claim::Settled);
         assert!(unsettled.next().is_none());
-        assert_eq!(unsettled.stuck(), Some(damage));
+        assert_eq!(unsettled.failed(TxnId(1)), Some(damage.clone()));
+        assert_eq!(unsettled.failed_with(&damage), Some(TxnId(1)));
+        assert_eq!(unsettled.failed_with(&Error::Interrupted), None);
         assert!(unsettled.has(TxnId(1)) && unsettled.count() == 1);
         unsettled.done(TxnId(1));
-        assert_eq!(unsettled.stuck(), None);
+        assert_eq!(unsettled.failed(TxnId(1)), None);
+    }
+
+    /// The thread tries again what it has given up, a decision tries at once, and what a decision has given up is for
+    /// another one.
+    #[test]
+    fn what_was_given_up_is_tried_again() {
+        let unsettled = Unsettled::default();
+        let damage = Error::Corrupt("page 7".into());
+        assert!(!unsettled.retry());
+        unsettled.add(prepared(5));
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        let result = Err(damage.clone());
+        assert!(unsettled.end_of_versions(TxnId(5), &result));
+        assert!(unsettled.is_news(TxnId(5), &damage) && !unsettled.is_news(TxnId(5), &damage));
+        assert!(unsettled.next().is_none() && !unsettled.needs_thread());
+        assert!(unsettled.retry() && !unsettled.retry());
+        assert!(unsettled.failed(TxnId(5)).is_none() && unsettled.needs_thread());
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        for decision in [Awaited::Commit, Awaited::Rollback] {
+            assert_eq!(
+                unsettled.claim_or_await(TxnId(5), decision),
+                Claim::Others,
+                "the thread has it"
+            );
+            assert!(unsettled.end_of_versions(TxnId(5), &result));
+            assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+            assert_eq!(unsettled.claim_or_await(TxnId(5), decision), Claim::Mine);
+            assert_eq!(unsettled.claim(TxnId(5)), Claim::Others);
+            assert!(!unsettled.retry(), "a decision has it");
+        }
+        unsettled.fail(TxnId(5), &damage, false);
+        assert!(!unsettled.retry(), "it is for a decision");
+        assert_eq!(
+            unsettled.claim_or_await(TxnId(5), Awaited::Rollback),
+            Claim::Mine
+        );
+        unsettled.done(TxnId(5));
+        assert!(!unsettled.retry() && unsettled.count() == 0);
+    }
+
+    /// One of this life is nothing that readers need ask about.
+    #[test]
+    fn one_of_this_life_is_rolled_back_later() {
+        let unsettled = Unsettled::default();
+        let damage = Error::Corrupt("page 7".into());
+        unsettled.take_over(slot(9), damage.clone());
+        assert!(!unsettled.has(TxnId(9)) && !unsettled.lacks_versions(TxnId(9)));
+        assert!(!unsettled.is_awaited_in(&[IndexId(3)]));
+        assert!(!unsettled.is_news(TxnId(9), &damage));
+        assert!(unsettled.was_told(TxnId(9)));
+        assert!(unsettled.next().is_none() && unsettled.retry());
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(9));
+        unsettled.done(TxnId(9));
+        assert!(!unsettled.retry() && unsettled.count() == 0);
+    }
+
+    /// A reader waits for what may have changed what it reads, and is not given up.
+    #[test]
+    fn who_reads_waits_for_what_concerns_it() {
+        let unsettled = Unsettled::default();
+        let slot_of = prepared(5);
+        slot_of.state.lock().touched.add(IndexId(20));
+        unsettled.add(slot_of);
+        let awaits = |index| unsettled.is_awaited_in(&[IndexId(2), IndexId(index)]);
+        assert!(awaits(20) && !awaits(21));
+        unsettled.add(slot(6));
+        assert!(awaits(21), "what was cut off may have changed anything");
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(6));
+        unsettled.fail(TxnId(6), &Error::Interrupted, true);
+        assert!(awaits(20) && !awaits(21));
     }
 
     fn prepared(txn: u64) -> Arc<TxnSlot> {

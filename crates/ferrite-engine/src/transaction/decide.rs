@@ -249,7 +249,8 @@ impl Engine {
             Ok(end) => end,
             Err(e) => {
                 if claim == Claim::Mine && e != Error::Interrupted {
-                    self.unsettled.fail(id, e.clone());
+                    // For the next one: it is not the thread's.
+                    self.unsettled.fail(id, &e, false);
                 }
                 self.break_off_decision(xid, transaction);
                 return Err(e);

@@ -491,19 +491,28 @@ impl Session {
     }
 
     /// The connection goes, and its transaction stays among those that have not ended, with its locks, for a checkpoint
-    /// to name: the next start rolls it back, from where this one got to. A shutdown does not wait for it. False: nobody
-    /// knows what is wrong.
-    fn left_to_recovery(&self, failed: &Error) -> bool {
+    /// to name: the thread for rollbacks tries again from time to time, and so does the next start, from where this one got
+    /// to. A shutdown does not wait for it. False: nobody knows what is wrong.
+    fn left_to_others(&self, failed: &Error) -> bool {
         let engine = &self.engine;
         if !self.may_stay(failed) {
             return false;
         }
-        self.tell_of_stay(failed, "The next start tries again");
+        let has_thread = *failed != Error::Interrupted && !engine.config.manual_background;
+        let what = match has_thread {
+            true => "It is tried again from time to time, and by the next start",
+            false => "The next start tries again",
+        };
+        self.tell_of_stay(failed, what);
         self.txn.owner.forget_thd();
         debug_assert!(engine
             .all_slots()
             .iter()
             .any(|s| Arc::ptr_eq(s, &self.txn.slot)));
+        if has_thread {
+            let slot = self.txn.slot.clone();
+            engine.unsettled.take_over(slot, failed.clone());
+        }
         true
     }
 }
@@ -520,7 +529,7 @@ impl Drop for Session {
             Phase::Prepared => self.detach_prepared(),
             _ if self.is_active() => {
                 if let Err(e) = self.rollback() {
-                    if self.left_to_recovery(&e) {
+                    if self.left_to_others(&e) {
                         return;
                     }
                     let text = format!("rollback at disconnect failed: {e}");

@@ -56,6 +56,14 @@ fn boot(disk: &SimStorage) -> (Arc<Engine>, Arc<Told>) {
     boot_as(config(), disk)
 }
 
+/// What has failed is tried again soon.
+fn hurried() -> Config {
+    Config {
+        retry_rollback_ms: 100,
+        ..config()
+    }
+}
+
 const NOWAIT: DdlCaller = DdlCaller {
     thd: 0,
     wait_ms: 0,
@@ -356,7 +364,7 @@ fn a_start_goes_on_without_the_versions_of_a_damaged_page() {
     w.engine.close().unwrap();
     drop(w.engine);
     let (engine, told) = boot(&w.disk);
-    wait_until("the word", || told.has("can only be rolled back"));
+    wait_until("the word", || told.has("cannot be committed until"));
     let other = engine.dict().open_table("d/other").unwrap();
     others_go_on(&engine, &other, &w.before[1]);
     drop(other);
@@ -370,6 +378,98 @@ fn a_start_goes_on_without_the_versions_of_a_damaged_page() {
     engine.close().unwrap();
     drop(engine);
     ends_as_before(&w.disk, &w.before);
+}
+
+/// The page can be read again: who has promised the commit, as a server with a binary log, gets it without a restart.
+#[test]
+fn a_commit_that_failed_can_be_repeated() {
+    let w = world(8);
+    let mut s = change(&w);
+    s.prepare(&xid("x")).unwrap();
+    damage(&w);
+    drop((s, w.t, w.other));
+    w.engine.close().unwrap();
+    drop(w.engine);
+    let (engine, told) = boot(&w.disk);
+    wait_until("the word", || told.has("cannot be committed until"));
+    for _ in 0..2 {
+        let failed = engine.commit_by_xid(&xid("x"));
+        assert!(matches!(failed, Err(Error::Corrupt(_))), "{failed:?}");
+        assert_eq!(engine.prepared_xids(), [xid("x")]);
+    }
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut reader = Session::new(&engine, 0, 1);
+    reader.open_snapshot();
+    turn(&w.disk);
+    engine.commit_by_xid(&xid("x")).unwrap();
+    assert_eq!(scan(&mut reader, &t, 0), w.before[0]);
+    reader.commit(false).unwrap();
+    let mut after = w.before[0].clone();
+    after.insert(10, b"changed".to_vec());
+    after.insert(DAMAGED, marked(b'b'));
+    after.insert(200, b"changed".to_vec());
+    assert_eq!(scan(&mut reader, &t, 0), after);
+    drop(reader);
+    check(&engine, &t);
+    assert_eq!(told.0.lock().len(), 1, "{:?}", told.0);
+    drop(t);
+    engine.close().unwrap();
+}
+
+/// A passing fault ends with the fault, not with the server: of a connection that has gone, and of what a start has
+/// found. It is told once.
+#[test]
+fn what_could_not_be_rolled_back_is_tried_again() {
+    for restart in [false, true] {
+        let mut w = world_of(hurried(), 9);
+        let s = change(&w);
+        damage(&w);
+        drop(s);
+        if restart {
+            drop((w.t, w.other));
+            w.engine.close().unwrap();
+            drop(w.engine);
+            (w.engine, w.told) = boot_as(hurried(), &w.disk);
+            wait_until("the word", || w.told.has("cannot be rolled back"));
+            w.t = w.engine.dict().open_table("d/t").unwrap();
+            w.other = w.engine.dict().open_table("d/other").unwrap();
+        }
+        others_go_on(&w.engine, &w.other, &w.before[1]);
+        // It is tried again meanwhile.
+        thread::sleep_ms(500);
+        others_go_on(&w.engine, &w.other, &w.before[1]);
+        turn(&w.disk);
+        wait_until("the rollback", || w.engine.trx_rows().is_empty());
+        let mut s = nowait(&w.engine);
+        assert_eq!(scan(&mut s, &w.t, 0), w.before[0]);
+        assert_eq!(scan(&mut s, &w.other, 0), w.before[1]);
+        update(&mut s, &w.other, 1, &TEXT, b"of others").unwrap();
+        s.rollback().unwrap();
+        drop(s);
+        check(&w.engine, &w.t);
+        assert_eq!(w.told.0.lock().len(), 1, "{:?}", w.told.0);
+        drop((w.t, w.other));
+        w.engine.close().unwrap();
+        drop(w.engine);
+        ends_as_before(&w.disk, &w.before);
+    }
+}
+
+/// With the damaged table the reason goes.
+#[test]
+fn once_the_damaged_table_is_dropped_the_rest_is_rolled_back() {
+    let w = world_of(hurried(), 10);
+    let s = change(&w);
+    damage(&w);
+    drop((s, w.t));
+    w.engine.drop_table("d/t", &NOWAIT).unwrap();
+    wait_until("the rollback", || w.engine.trx_rows().is_empty());
+    let mut s = nowait(&w.engine);
+    update(&mut s, &w.other, 1, &TEXT, b"of others").unwrap();
+    s.rollback().unwrap();
+    assert_eq!(scan(&mut s, &w.other, 0), w.before[1]);
+    drop((s, w.other));
+    w.engine.close().unwrap();
 }
 
 /// A prepared transaction whose rollback has failed is decided: DDL takes what is damaged, and no start asks again.
