@@ -12,7 +12,6 @@ use crate::state::purge_queue::PurgeQueue;
 use crate::state::snapshots::Snapshots;
 use crate::state::throttle;
 use crate::state::undo_area::UndoArea;
-use crate::state::unsettled::Unsettled;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Watched};
 use ferrite_lock::{LockConfig, LockTable};
@@ -184,7 +183,7 @@ impl Engine {
             slots: Mutex::new(Vec::new()),
             prepared: Mutex::new(BTreeMap::new()),
             prepared_on: Arc::default(),
-            unsettled: Unsettled::default(),
+            unsettled: Arc::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
             decided_unknown: AtomicU64::new(0),
             deciding: RwLock::new(()),

@@ -19,7 +19,7 @@ use crate::state::garbage::GarbageList;
 use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
-use crate::state::unsettled::Claim;
+use crate::state::unsettled::{Awaited, Claim};
 use crate::transaction::restore_versions::NoRoom;
 use crate::transaction::rollback::Undoes;
 use crate::transaction::session::Session;
@@ -187,9 +187,8 @@ impl Engine {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
         let was_told = self.unsettled.was_told(txn);
-        let callbacks = self.callbacks.clone();
-        let is_killed = Rc::new(move || thd != 0 && callbacks.is_killed(thd));
-        let result = ferrite_buffer::patiently_unless(is_killed, || {
+        let has_had_enough = self.who_waits_no_more(txn, slot, thd);
+        let result = ferrite_buffer::patiently_unless(has_had_enough, || {
             self.restore_versions(txn, slot, NoRoom::Waits { thd })
         });
         if result == Err(Error::Interrupted) && slot.state.lock().is_prepared_as(txn) {
@@ -222,6 +221,23 @@ impl Engine {
                 Err(e)
             }
         }
+    }
+
+    /// Ends a wait for a frame while versions are made: KILL of who asked for them, or a decision that does not need them.
+    fn who_waits_no_more(
+        &self,
+        txn: TxnId,
+        slot: &Arc<TxnSlot>,
+        thd: usize,
+    ) -> Rc<dyn Fn() -> bool> {
+        let (callbacks, slot) = (self.callbacks.clone(), slot.clone());
+        let unsettled = self.unsettled.clone();
+        Rc::new(move || {
+            let is_killed = thd != 0 && callbacks.is_killed(thd);
+            is_killed
+                || unsettled.awaited(txn) == Awaited::Rollback
+                || !slot.state.lock().is_prepared_as(txn)
+        })
     }
 
     /// Readers find what is in the pages from here on.
@@ -295,5 +311,41 @@ pub(super) fn had_room(result: Result<()>) -> Result<bool> {
         Err(e) if ferrite_buffer::is_for_want_of_a_frame(&e) => Ok(false),
         Err(Error::DiskFull(_)) => Ok(false),
         Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::open;
+    use ferrite_io::sim::SimStorage;
+    use ferrite_lock::Owner;
+
+    /// Whoever makes versions and waits for a frame hears that nobody needs them any more.
+    #[test]
+    fn who_makes_versions_hears_a_decision_that_needs_none() {
+        let engine = open(&SimStorage::new(1));
+        let (txn, slot) = (TxnId(5), Arc::new(TxnSlot::new(Owner::new(0, 0))));
+        slot.state.lock().begin(txn);
+        slot.state.lock().prepare(crate::Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x"[..].into(),
+        });
+        engine.unsettled.add(slot.clone());
+        assert_eq!(engine.unsettled.next().map(|next| next.0), Some(txn));
+        let has_had_enough = engine.who_waits_no_more(txn, &slot, 0);
+        assert!(!has_had_enough());
+        for decision in [Awaited::Commit, Awaited::Rollback] {
+            let claim = engine.unsettled.claim_or_await(txn, decision);
+            assert_eq!(claim, Claim::Others);
+            assert_eq!(has_had_enough(), decision == Awaited::Rollback);
+            engine.unsettled.await_no_more(txn);
+            assert!(!has_had_enough());
+        }
+        slot.state.lock().take_name();
+        assert!(has_had_enough(), "the start has decided it");
+        engine.unsettled.done(txn);
+        engine.close().unwrap();
     }
 }

@@ -115,7 +115,7 @@ pub struct Engine {
     pub(crate) slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
     pub(crate) prepared_on: Arc<PreparedOn>,
-    pub(crate) unsettled: Unsettled,
+    pub(crate) unsettled: Arc<Unsettled>,
     /// The first id that a transaction of this life gets.
     pub(crate) first_txn: TxnId,
     /// The time at the last tick of a background thread, seconds since 1970.
