@@ -297,6 +297,36 @@ void ha_ferrite::give_cursor(size_t which) {
   f.busy = false;
 }
 
+/* A TABLE while it is followed into. The server prepares one only for the statement that it opens
+   it for, and then gives it to statements of triggers; it is as the last of them has left it: after
+   a SELECT that has found nothing each column that is NOT NULL says that it is NULL. */
+class FollowedTable {
+ public:
+  explicit FollowedTable(TABLE *table)
+      : m_table(table),
+        m_read_set(table->read_set),
+        m_write_set(table->write_set),
+        m_status(table->status),
+        m_null_row(table->null_row) {
+    table->column_bitmaps_set_no_signal(&table->s->all_set, &table->s->all_set);
+    unmark_as_null_row(table);
+  }
+  ~FollowedTable() {
+    DBUG_ASSERT(!m_table->null_row);
+    m_table->null_row = m_null_row;
+    m_table->status = m_status;
+    m_table->column_bitmaps_set_no_signal(m_read_set, m_write_set);
+  }
+  FollowedTable(const FollowedTable &) = delete;
+  FollowedTable &operator=(const FollowedTable &) = delete;
+
+ private:
+  TABLE *m_table;
+  MY_BITMAP *m_read_set, *m_write_set;
+  uint m_status;
+  bool m_null_row;
+};
+
 /* Changes all rows with the key at `at` of the parent's m_link_keys, which may move meanwhile. */
 int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrite &parent,
                        size_t at, size_t len, const uchar *new_row) {
@@ -305,8 +335,7 @@ int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrit
   size_t which;
   if (int err = take_cursor(link.other_index_no, &which)) return err;
   fe_cursor *cursor = m_followers[which].cursor;
-  MY_BITMAP *read_set = table->read_set, *write_set = table->write_set;
-  table->column_bitmaps_set_no_signal(&table->s->all_set, &table->s->all_set);
+  const FollowedTable followed(table);
   m_lock = m_stored_lock; /* a statement of a trigger may have read it by its snapshot */
   const Cascade *above = m_cascade;
   m_cascade = &step;
@@ -332,7 +361,6 @@ int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrit
   }
   m_cascade = above;
   m_index = nullptr;
-  table->column_bitmaps_set_no_signal(read_set, write_set);
   give_cursor(which);
   return err;
 }
