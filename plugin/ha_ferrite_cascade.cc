@@ -299,7 +299,8 @@ void ha_ferrite::give_cursor(size_t which) {
 
 /* A TABLE while it is followed into. The server prepares one only for the statement that it opens
    it for, and then gives it to statements of triggers; it is as the last of them has left it: after
-   a SELECT that has found nothing each column that is NOT NULL says that it is NULL. */
+   a SELECT that has found nothing each column that is NOT NULL says that it is NULL. After an
+   INSERT of history, by whatever statement, no version begins now. */
 class FollowedTable {
  public:
   explicit FollowedTable(TABLE *table)
@@ -310,6 +311,7 @@ class FollowedTable {
         m_null_row(table->null_row) {
     table->column_bitmaps_set_no_signal(&table->s->all_set, &table->s->all_set);
     unmark_as_null_row(table);
+    bitmap_clear_all(&table->has_value_set);
   }
   ~FollowedTable() {
     DBUG_ASSERT(!m_table->null_row);

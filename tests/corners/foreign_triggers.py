@@ -532,6 +532,40 @@ def scenario_what_has_found_nothing(env: Env) -> None:
     _after_a_miss(env, [parent, *BELOW, other], rows, shown)
 
 
+def _start_of(session: Session, row: int) -> float:
+    return float(session.value(f"SELECT UNIX_TIMESTAMP(row_start) FROM c WHERE id={row}"))
+
+
+def scenario_what_has_inserted_history(env: Env) -> None:
+    """An INSERT that gives a row's start itself leaves a mark in the TABLE: a version that a later cascade makes begins with the
+    cascade all the same."""
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (id INT PRIMARY KEY, pid INT, CONSTRAINT f FOREIGN KEY (pid) REFERENCES p (id)"
+        " ON UPDATE CASCADE ON DELETE SET NULL) ENGINE=FERRITE WITH SYSTEM VERSIONING"
+    )
+    history = "INSERT INTO c (id, pid, row_start, row_end) VALUES ({0}, NULL, '2020-01-01', '2021-01-01')"
+    session.run("SET timestamp=1700000000")
+    session.run("INSERT INTO p VALUES (1), (2), (3)")
+    session.run("INSERT INTO c (id, pid) VALUES (1, 1), (2, 2), (3, 3)")
+    session.run("SET system_versioning_insert_history=ON")
+    session.run(history.format("40"))
+    session.run("SET timestamp=1700000100")
+    session.run("DELETE FROM p WHERE id=1")
+    equal(_start_of(session, 1), 1700000100, "a statement before it")
+    session.run(f"CREATE TRIGGER d BEFORE DELETE ON p FOR EACH ROW {history.format('OLD.id + 50')}")
+    session.run(f"CREATE TRIGGER u BEFORE UPDATE ON p FOR EACH ROW {history.format('OLD.id + 60')}")
+    session.run("SET timestamp=1700000200")
+    session.run("DELETE FROM p WHERE id=2")
+    session.run("UPDATE p SET id=30 WHERE id=3")
+    equal((_start_of(session, 2), _start_of(session, 3)), (1700000200, 1700000200), "a trigger")
+    everything = "SELECT id, pid, row_start < row_end FROM c FOR SYSTEM_TIME ALL WHERE id < 40 ORDER BY id, row_end"
+    wanted = [(1, 1, 1), (1, None, 1), (2, 2, 1), (2, None, 1), (3, 3, 1), (3, 30, 1)]
+    equal(session.run(everything), wanted, "all versions")
+    equal(_checked(session, "FERRITE", "p", "c"), ["OK", "OK"], "CHECK TABLE")
+
+
 def _sound_isolation(env: Env) -> None:
     """What the cascade reads is the row as it is now, whatever the trigger's statement has read by its snapshot."""
     session, other = env.session(), env.session()
