@@ -274,6 +274,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   const uchar *compute_generated(const uchar *record, std::vector<uchar> *image);
   const uchar *compute_generated(const uchar *record, const MY_BITMAP *which,
                                  std::vector<uchar> *image);
+  void compute_virtual(uchar *record);
   bool has_fresh_values() const;
   int insert_generated(const uchar *buf);
   int update_generated(const uchar *old_data, const uchar *new_data);

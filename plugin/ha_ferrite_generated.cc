@@ -27,6 +27,34 @@ class SilentConditions final : public Internal_error_handler {
   }
 };
 
+/* While expressions are evaluated with the values of a record, and put theirs there. */
+class Evaluation {
+ public:
+  Evaluation(TABLE *table, uchar *record)
+      : m_table(table), m_record(record), m_cuted_fields(table->in_use->cuted_fields) {
+    THD *thd = table->in_use;
+    thd->set_n_backup_active_arena(table->expr_arena, &m_backup);
+    thd->push_internal_handler(&m_silent);
+    table->move_fields(table->field, record, table->record[0]);
+  }
+  ~Evaluation() {
+    THD *thd = m_table->in_use;
+    m_table->move_fields(m_table->field, m_table->record[0], m_record);
+    thd->pop_internal_handler();
+    thd->restore_active_arena(m_table->expr_arena, &m_backup);
+    thd->cuted_fields = m_cuted_fields;
+  }
+  Evaluation(const Evaluation &) = delete;
+  Evaluation &operator=(const Evaluation &) = delete;
+
+ private:
+  TABLE *m_table;
+  uchar *m_record;
+  ulonglong m_cuted_fields;
+  Query_arena m_backup;
+  SilentConditions m_silent;
+};
+
 /* The memory of virtual TEXT and BLOB columns is put aside, and comes back at the end. */
 ha_ferrite::BlobsAside::BlobsAside(TABLE *table, uchar *place)
     : m_table(table), m_place(reinterpret_cast<String *>(place)) {
@@ -102,22 +130,26 @@ const uchar *ha_ferrite::compute_generated(const uchar *record, const MY_BITMAP 
     if (which) return bitmap_is_set(which, field->field_index) != 0;
     return bitmap_is_set(&m_feeding, field->field_index) && is_read(field->field_index);
   };
-  THD *thd = table->in_use;
   memcpy(image->data(), record, image->size());
-  const ulonglong cuted_fields = thd->cuted_fields;
-  Query_arena backup;
-  SilentConditions silent;
-  thd->set_n_backup_active_arena(table->expr_arena, &backup);
-  thd->push_internal_handler(&silent);
-  table->move_fields(table->field, image->data(), table->record[0]);
+  const Evaluation there(table, image->data());
   for (Field **field = table->vfield; *field; field++)
     if (can_compute(*field) && is_meant(*field))
       (*field)->vcol_info->expr->save_in_field(*field, false);
-  table->move_fields(table->field, table->record[0], image->data());
-  thd->pop_internal_handler();
-  thd->restore_active_arena(table->expr_arena, &backup);
-  thd->cuted_fields = cuted_fields;
   return image->data();
+}
+
+/* The virtual columns that the server has read of a row, in its record, whose other columns are not
+   as they were read. The server keeps the values of TEXT and BLOB of a row that is read beside
+   those of one to be written: the latter stay. */
+void ha_ferrite::compute_virtual(uchar *record) {
+  const Evaluation there(table, record);
+  for (Field **field = table->vfield; *field; field++) {
+    if (!is_virtual(*field) || !bitmap_is_set(table->read_set, (*field)->field_index)) continue;
+    Field_blob *blob = (*field)->flags & BLOB_FLAG ? static_cast<Field_blob *>(*field) : nullptr;
+    if (blob) blob->swap_value_and_read_value();
+    (*field)->vcol_info->expr->save_in_field(*field, false);
+    if (blob) blob->swap_value_and_read_value();
+  }
 }
 
 /* New rows have fresh values, but for the history of versions, what comes after a duplicate, row

@@ -9,7 +9,8 @@
  * - Only this session can have changed the row: it is locked. It has not if it has changed no row
  *   since the read, so that a statement without such triggers pays one comparison for each row.
  * - The server's records get the present values, in all columns that the statement leaves as they
- *   were: so its binary log, AFTER triggers and history of versions are right, too.
+ *   were: so its binary log, AFTER triggers and history of versions are right, too. Virtual columns
+ *   are computed of them.
  * - The row that a scan stands on is looked at through a cursor of its own.
  */
 #include "ha_ferrite.h"
@@ -65,6 +66,7 @@ int ha_ferrite::refresh_records(const fe_row &row, uchar *old_data, uchar *new_d
                                     stored.size(), old_data, &m_fresh_blobs);
   if (rc != FE_OK) return error(rc);
   if (!keep_payload(row)) return HA_ERR_OUT_OF_MEM;
+  if (table->vfield) compute_virtual(old_data);
   if (!new_data) return 0;
   for (const Column &c : layout().rows.columns())
     if ((c.stored || c.pk_part >= 0) && !bitmap_is_set(&m_changed, c.field_no))

@@ -357,6 +357,66 @@ def scenario_seen_by_what_comes_after(env: Env) -> None:
     equal(session.value("SELECT @seen"), "101 0 101 2", "what the trigger sees")
 
 
+def scenario_virtual_columns_of_what_it_was(env: Env) -> None:
+    """AFTER triggers see the virtual columns that belong to the row as it was left by the cascade, not as it had been read; and of
+    the row that is written, and of other rows, their own."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    for index in ("", ", KEY (g), KEY (t(9), v)"):
+        session.run("DROP TABLE IF EXISTS c, p")
+        session.run("CREATE TABLE p (id INT PRIMARY KEY)")
+        session.run(
+            "CREATE TABLE c (id INT PRIMARY KEY, pid INT, v INT, b TEXT, g INT AS (pid + 1) VIRTUAL,"
+            f" t TEXT AS (CONCAT(b, '/', v, '/', g)) VIRTUAL, h INT AS (LENGTH(t)) VIRTUAL{index},"
+            " CONSTRAINT f FOREIGN KEY (pid) REFERENCES p (id) ON UPDATE CASCADE ON DELETE SET NULL)"
+        )
+        for routine in ROUTINES:
+            session.run(routine.replace("CREATE", "CREATE OR REPLACE"))
+        for what in ("UPDATE", "DELETE"):
+            values = [f"OLD.{c}" for c in "pgtvh"] + [f"NEW.{c}" for c in "pgtvh" if what == "UPDATE"]
+            seen = ", ".join(f"IFNULL({value}, '-')" for value in values).replace(".p,", ".pid,")
+            session.run(
+                f"CREATE TRIGGER a{what} AFTER {what} ON c FOR EACH ROW SET @seen=CONCAT_WS(' ', @seen, '{what[0]}', {seen})"
+            )
+        moved, gone = "UPDATE p SET id=id+100 WHERE id=OLD.pid", "DELETE FROM p WHERE id=OLD.pid"
+        for trigger, sql, wanted in (
+            ("", "UPDATE c SET v=f(pid) WHERE id=1", "U 101 102 x/0/102 0 7 101 102 x/2/102 2 7"),
+            ("", "UPDATE c SET v=f(pid), b='yy' WHERE id=1", "U 101 102 x/0/102 0 7 101 102 yy/2/102 2 8"),
+            ("", "UPDATE c SET v=gone(pid) WHERE id=1", "U - - - 0 - - - - 2 -"),
+            (
+                "",
+                "UPDATE c SET v=f(pid)",
+                "U 101 102 x/0/102 0 7 101 102 x/2/102 2 7 U 201 202 y/0/202 0 7 201 202 y/102/202 102 9"
+                " U 102 103 z/0/103 0 7 102 103 z/3/103 3 7",
+            ),
+            (
+                "",
+                "INSERT INTO c (id) VALUES (1) ON DUPLICATE KEY UPDATE v=f(c.pid)",
+                "U 101 102 x/0/102 0 7 101 102 x/2/102 2 7",
+            ),
+            (moved, "DELETE FROM c WHERE id=1", "D 101 102 x/0/102 0 7"),
+            (gone, "DELETE FROM c WHERE id=1", "D - - - 0 -"),
+            (moved, "DELETE FROM c WHERE id < 3", "D 101 102 x/0/102 0 7 D 201 202 y/0/202 0 7"),
+            (moved, "REPLACE INTO c (id, pid, v, b) VALUES (1, 3, 8, 'w')", "D 101 102 x/0/102 0 7"),
+        ):
+            session.run("DROP TRIGGER IF EXISTS d")
+            if trigger:
+                session.run(f"CREATE TRIGGER d BEFORE DELETE ON c FOR EACH ROW {trigger}")
+            for table, values in (("p", "(1), (2), (3)"), ("c", "(1, 1, 0, 'x'), (2, 1, 0, 'y'), (3, 2, 0, 'z')")):
+                session.run("SET foreign_key_checks=0")
+                session.run(f"TRUNCATE {table}")
+                session.run(f"INSERT INTO {table} ({'id' if table == 'p' else 'id, pid, v, b'}) VALUES {values}")
+                session.run("SET foreign_key_checks=1")
+            session.run("SET @seen=NULL")
+            session.run(sql)
+            equal(
+                str(session.value("SELECT CONVERT(@seen USING utf8mb4)")),
+                wanted,
+                f"what the trigger sees of {sql}{index}",
+            )
+            equal(_checked(session, "FERRITE", "p", "c"), ["OK", "OK"], sql)
+
+
 @options()
 def scenario_replicas_of_it(env: Env) -> None:
     """Row events have the row as it is written: a replica, whose triggers do not run, gets the same rows."""
@@ -373,7 +433,8 @@ def scenario_replicas_of_it(env: Env) -> None:
             admin.run(f"DROP DATABASE IF EXISTS {DATABASE}")
             admin.run(f"CREATE DATABASE {DATABASE}")
             first, second = session_on(primary), session_on(replica, None)
-            for key in ("PRIMARY KEY", "NOT NULL"):
+            computed = "NOT NULL, g INT AS (pid + 1) VIRTUAL, t TEXT AS (CONCAT(pid, '/', v)) VIRTUAL"
+            for key in ("PRIMARY KEY", "NOT NULL", computed):
                 first.run("DROP TABLE IF EXISTS c, p, o")
                 # Those who run on a replica what they find in row events need no routines.
                 first.run("SET sql_log_bin=0")
@@ -389,7 +450,7 @@ def scenario_replicas_of_it(env: Env) -> None:
                 first.run(f"CREATE TRIGGER d {BODIES['an update before a deletion']}")
                 first.run("SET sql_log_bin=1")
                 first.run(f"INSERT INTO p VALUES {PARENTS}")
-                first.run(f"INSERT INTO c VALUES {CHILDREN}")
+                first.run(f"INSERT INTO c (id, pid, v) VALUES {CHILDREN}")
                 first.run("UPDATE c SET v=f(pid) WHERE id=1")
                 first.run("UPDATE c SET v=gone(pid) WHERE id=3")
                 first.run("DELETE FROM c WHERE id=2")
