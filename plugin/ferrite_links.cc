@@ -91,10 +91,18 @@ static LinkPart as_there(const KeyPart &own, const fe_link_side &there) {
   return part;
 }
 
+static bool is_followed(uint32_t action) {
+  return action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
+}
+
 LinkSet::LinkSet(fe_links *links, const TABLE *table, const Layout &layout) : m_links(links) {
   uint32_t count;
   outgoing = fe_links_outgoing(links, &count);
-  for (uint32_t i = 0; i < count; i++) add(outgoing[i], true, table, layout, &outgoing_keys);
+  for (uint32_t i = 0; i < count; i++) {
+    add(outgoing[i], true, table, layout, &outgoing_keys);
+    if (is_followed(outgoing[i].on_delete) || is_followed(outgoing[i].on_update))
+      follows_parents = true;
+  }
   incoming = fe_links_incoming(links, &count);
   for (uint32_t i = 0; i < count; i++) add(incoming[i], false, table, layout, &incoming_keys);
 }

@@ -59,7 +59,8 @@ class LinkSet {
   const fe_link *incoming = nullptr;
   std::vector<LinkKey> outgoing_keys;
   std::vector<LinkKey> incoming_keys;
-  size_t max_scratch = 0; /* of the longest part */
+  size_t max_scratch = 0;       /* of the longest part */
+  bool follows_parents = false; /* what becomes of a parent may change rows of this table */
 
  private:
   void add(const fe_link &link, bool is_child, const TABLE *table, const Layout &layout,

@@ -228,8 +228,13 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void end_autoinc();
   bool column_changed(const ferrite::Column &column, const uchar *old_row, const uchar *new_row);
   bool find_changes(const uchar *old_row, const uchar *new_row);
-  /* Has this session changed rows since it read the one that it is about to change? */
-  bool may_be_outdated() const { return m_have_payload && fe_rows_changed(m_session) != m_read_at; }
+  /* Has this session changed rows since it read the one that it is about to change? Of others than
+     the tables that may_change_meanwhile() names the server lets nothing else change rows. */
+  bool may_be_outdated() const {
+    return m_have_payload && fe_rows_changed(m_session) != m_read_at &&
+           (is_linked() || table->s->tmp_table != NO_TMP_TABLE);
+  }
+  int may_change_meanwhile(bool *out);
   int refresh(const uchar *old_data, const uchar *new_data);
   int is_gone(const uchar *new_data) const;
   int refresh_records(const fe_row &row, uchar *old_data, uchar *new_data);

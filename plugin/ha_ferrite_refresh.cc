@@ -3,11 +3,14 @@
  *
  * A trigger, or a function in SET, may change a parent of the row that it runs for: the foreign key
  * is followed to that row, through another TABLE, while the server's records of it have the old
- * values. What the statement changes is changed in the row as it is now, as in InnoDB.
+ * values; or a function changes the row of a temporary table itself. What the statement changes is
+ * changed in the row as it is now, as in InnoDB.
  *
  * Rules of this module
  * - Only this session can have changed the row: it is locked. It has not if it has changed no row
- *   since the read, so that a statement without such triggers pays one comparison for each row.
+ *   since the read, so that a statement without such triggers pays one comparison for each row; nor
+ *   if no foreign key has rows of the table follow their parents, so that triggers may write to
+ *   other tables at no cost.
  * - The server's records get the present values, in all columns that the statement leaves as they
  *   were: so its binary log, AFTER triggers and history of versions are right, too. Virtual columns
  *   are computed of them.
@@ -25,10 +28,24 @@ int ha_ferrite::is_gone(const uchar *new_data) const {
   return new_data && is_history(new_data) ? HA_ERR_FOREIGN_DUPLICATE_KEY : HA_ERR_KEY_NOT_FOUND;
 }
 
+/* Whether a row of this table can have been changed through another TABLE. A function changes no
+   table that the statement uses, but for temporary ones. */
+int ha_ferrite::may_change_meanwhile(bool *out) {
+  *out = table->s->tmp_table != NO_TMP_TABLE;
+  if (*out) return 0;
+  std::shared_ptr<const ferrite::LinkSet> set;
+  if (int err = current_links(&set)) return err;
+  *out = set && set->follows_parents;
+  return 0;
+}
+
 /* HA_ERR_KEY_NOT_FOUND: the row is gone. `new_data` NULL: it is to be deleted. */
 int ha_ferrite::refresh(const uchar *old_data, const uchar *new_data) {
   DBUG_ASSERT(may_be_outdated());
   DBUG_ASSERT(!new_data || new_data == table->record[0]);
+  bool may_change;
+  if (int err = may_change_meanwhile(&may_change)) return err;
+  if (!may_change) return 0;
   size_t which;
   if (int err = take_cursor(0, &which)) return err;
   const uint64_t now = fe_rows_changed(m_session);

@@ -150,3 +150,33 @@ def scenario_create_select_that_fails(env: Env) -> None:
         "rows after ROLLBACK",
     )
     equal(session.answer("SELECT * FROM f"), 1146, "the table that was not made")
+
+
+def scenario_changed_by_a_function_of_its_statement(env: Env) -> None:
+    """A function may change the row of a temporary table that the statement which calls it is about to change: what the statement
+    does not change stays as the function has left it."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        session.run("CREATE FUNCTION f(n INT) RETURNS INT BEGIN UPDATE t SET v=v+100, w=w+7 WHERE id=n; RETURN 5; END")
+        session.run("CREATE FUNCTION gone(n INT) RETURNS INT BEGIN DELETE FROM t WHERE id=n; RETURN 5; END")
+        session.run(f"CREATE TEMPORARY TABLE t (id INT PRIMARY KEY, v INT, w INT, KEY (w)) ENGINE={engine}")
+        answers: list[object] = []
+        for sql in (
+            "UPDATE t SET v=f(id) WHERE id=1",
+            "UPDATE t SET v=f(id)",
+            "UPDATE t SET v=f(id) WHERE w=2",
+            "UPDATE t SET id=id+10 WHERE id=1 AND f(id)",
+            "DELETE FROM t WHERE id=1 AND f(id)",
+            "DELETE FROM t WHERE id=1 AND gone(id)",
+            "REPLACE INTO t VALUES (1, f(1), 3)",
+            "INSERT INTO t (id) VALUES (1) ON DUPLICATE KEY UPDATE v=f(t.id)",
+        ):
+            session.run("TRUNCATE t")
+            session.run("INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
+            answers.append([sql, session.answer(sql), session.run("SELECT * FROM t ORDER BY id")])
+            answers.append([sql, session.run("SELECT w, id FROM t FORCE INDEX (w) WHERE w > 0 ORDER BY w, id")])
+            equal(session.run("CHECK TABLE t EXTENDED")[-1][3], "OK", sql)
+        return answers
+
+    env.same_as_innodb(play)
