@@ -236,6 +236,16 @@ static bool any_new_values(const TABLE *altered, Alter_info *info, const MY_BITM
   return false;
 }
 
+/* May DEFAULT(column) have another value in an expression? Defaults are not compared, in place
+   neither: it is asked whether the statement may give one, or another character set. A column that
+   is dropped and added again is a new one. */
+static bool may_have_new_defaults(const Alter_info *info) {
+  constexpr alter_table_operations gives =
+      ALTER_CHANGE_COLUMN_DEFAULT | ALTER_CHANGE_COLUMN | ALTER_CONVERT_TO;
+  constexpr alter_table_operations renews = ALTER_PARSER_DROP_COLUMN | ALTER_PARSER_ADD_COLUMN;
+  return info->flags & gives || (info->flags & renews) == renews;
+}
+
 bool ferrite::computes_otherwise(TABLE *altered, Alter_info *info, const Field *field) {
   if (!field->vcol_info) return false;
   MY_BITMAP *old_read = altered->read_set;
@@ -245,7 +255,7 @@ bool ferrite::computes_otherwise(TABLE *altered, Alter_info *info, const Field *
   bitmap_set_bit(bases, field->field_index);
   field->vcol_info->expr->walk(&Item::register_field_in_read_map, true, altered);
   altered->read_set = old_read;
-  return any_new_values(altered, info, bases, true);
+  return any_new_values(altered, info, bases, may_have_new_defaults(info));
 }
 
 /* Has a column got a CHECK constraint, or another one? The server takes that for a new default, and
