@@ -503,11 +503,11 @@ int ha_ferrite::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, u
 }
 
 /* In steps (entries, then rows in the order of their keys) READ UNCOMMITTED may meet an entry whose
-   row is gone: it is passed over, as everywhere else. */
+   row is gone: it is passed over, as everywhere else. There may be many, so KILL is looked for. */
 int ha_ferrite::multi_range_read_next(range_id_t *range_info) {
-  int err;
-  do err = m_ds_mrr.dsmrr_next(range_info);
-  while (err == HA_ERR_KEY_NOT_FOUND && m_mrr_in_steps && !ferrite::is_killed(ha_thd()));
+  int err = m_ds_mrr.dsmrr_next(range_info);
+  while (err == HA_ERR_KEY_NOT_FOUND && m_mrr_in_steps)
+    err = ferrite::is_killed(ha_thd()) ? HA_ERR_ABORTED_BY_USER : m_ds_mrr.dsmrr_next(range_info);
   return mrr_result(err);
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from corners.env import Env, Session, equal, expect, options
 
 SWITCHES = "mrr=on,mrr_sort_keys=on,mrr_cost_based=off,join_cache_incremental=on,join_cache_hashed=on,join_cache_bka=on"
@@ -70,3 +72,31 @@ def scenario_an_error_amid_a_join_by_keys(env: Env) -> None:
     equal(s.run(join.format("k")), [(1000, 1)], "the row as it is")
     other.run("ROLLBACK")
     s.run("DROP TABLE t1, t2")
+
+
+def scenario_kill_among_rows_that_are_gone(env: Env) -> None:
+    """At READ UNCOMMITTED a multi-range read passes over rows that were rolled back after it had read their entries. KILL ends it
+    as any other statement, not with the error that a row is not there."""
+    other, killer = env.session(), env.session()
+    other.run("CREATE TABLE t (id INT PRIMARY KEY, k INT, f INT, KEY (k)) ENGINE=FERRITE")
+    other.run("INSERT INTO t VALUES (0, 0, 0)")
+    sql = "SELECT SUM(f) FROM t FORCE INDEX (k) WHERE k BETWEEN 0 AND 1000000 AND (f = 1 OR SLEEP(2) = 0)"
+    # The rows that are gone take a tenth of a second. Whoever comes too late finds no read to end.
+    for delay in (0.03, 0.07):
+        s = env.session()
+        s.run(f"SET optimizer_switch = '{SWITCHES}', mrr_buffer_size = 64 << 20")
+        s.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+        reader = s.value("SELECT CONNECTION_ID()")
+        state = f"SELECT state FROM information_schema.processlist WHERE id = {reader}"
+        other.run("BEGIN")
+        other.run("INSERT INTO t SELECT seq, seq, 1 FROM seq_1_to_300000")
+        plan = str(s.run("EXPLAIN " + sql))
+        expect("Rowid-ordered scan" in plan, f"no multi-range read of {sql}", plan)
+        running = s.start(sql)
+        env.eventually("the read sleeps", lambda state=state: killer.value(state) == "User sleep")
+        awake = time.monotonic() + 2
+        other.run("ROLLBACK")
+        time.sleep(max(0, awake + delay - time.monotonic()))
+        killer.run(f"KILL QUERY {reader}")
+        expect(running.answer() in (1317, [(0,)]), "killed", running.answer())
+    other.run("DROP TABLE t")
