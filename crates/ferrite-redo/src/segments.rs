@@ -281,11 +281,13 @@ impl Segments {
                 Err(e) => result = Err(e),
             }
         }
-        while result.is_ok() && self.ready() <= current + self.spare() && !self.pace.is_stopping() {
-            result = self.extend(current);
+        // A file that keeps its name is no reason not to have others.
+        let mut made = Ok(());
+        while made.is_ok() && self.ready() <= current + self.spare() && !self.pace.is_stopping() {
+            made = self.extend(current);
         }
-        *self.why_tight.lock() = result.clone().err();
-        result
+        *self.why_tight.lock() = made.clone().err();
+        result.and(made)
     }
 
     /// The same without pauses; a failure shows as `tight`.
@@ -326,11 +328,17 @@ impl Segments {
 
     /// One more ready segment.
     fn extend(&self, current: u64) -> Result<()> {
-        if self.first() < self.needed.load(Ordering::SeqCst).min(current) {
-            self.recycle_first()
-        } else {
-            self.prepare_next()
+        let first = self.first();
+        if first < self.needed.load(Ordering::SeqCst).min(current) {
+            let recycled = self.recycle_first();
+            if recycled.is_ok() || self.first() != first {
+                return recycled;
+            }
+            // It keeps its name, at each further try as well, and those behind it have to stay, too: there may be space
+            // for one more.
+            debug_assert!(self.open.lock().contains_key(&first), "{first} is lost");
         }
+        self.prepare_next()
     }
 
     /// Something in it may be read again. What is not needed never becomes it again.

@@ -85,3 +85,47 @@ fn a_file_that_keeps_its_name_is_none_that_is_forgotten() {
         drop(log);
     }
 }
+
+/// One file that cannot be renamed or removed does not stop the log while there is space for new ones.
+#[test]
+fn the_log_goes_on_behind_a_file_that_keeps_its_name() {
+    for what in [What::Recycled, What::Scrubbed, What::Removed] {
+        let disk = SimStorage::new(1);
+        let storage = boot(&disk);
+        let log = create(storage.clone(), Lsn(0), small()).unwrap();
+        log.set_scrub(what == What::Scrubbed);
+        fill(&log, 0..2000);
+        if what == What::Removed {
+            log.set_budget(small().segment_bytes);
+        }
+        log.prepare_now();
+        let before = files(&storage);
+        let stays = format!("redo.{:08}", before[0]);
+        disk.set_hook(Some(Arc::new(move |event| match event.op {
+            IoOp::Name if event.name == stays => Err(Error::Io("it keeps its name".into())),
+            _ => Ok(()),
+        })));
+        log.set_oldest_needed(log.durable_lsn());
+        for n in 20..40 {
+            assert_eq!(log.admission(), Ok(()), "{what:?}");
+            fill(&log, 100 * n..100 * n + 100);
+            log.set_oldest_needed(log.durable_lsn());
+        }
+        let during = files(&storage);
+        assert!(is_run(&during), "{what:?}: {during:?}");
+        assert_eq!(during[0], before[0], "{what:?}: it is given up");
+        assert!(during.len() > before.len(), "{what:?}: {during:?}");
+
+        disk.set_hook(None);
+        log.prepare_now();
+        let after = files(&storage);
+        assert!(is_run(&after) && after.len() < 15, "{what:?}: {after:?}");
+        let end = log.current_lsn();
+        fill(&log, 4000..4100);
+        drop(log);
+        let (log, found) = reopen(boot(&disk), end, small()).unwrap();
+        let numbers: Vec<u64> = found.iter().map(|r| r.2).collect();
+        assert_eq!(numbers, (4000..4100).collect::<Vec<_>>(), "{what:?}");
+        drop(log);
+    }
+}
