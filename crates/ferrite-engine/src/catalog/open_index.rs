@@ -3,7 +3,8 @@
 //! entries are in one place.
 //!
 //! Invariant: once `gone`, always gone; it is set before the pages go, and whoever works in the index
-//! in the background looks at it under the table's `in_use`.
+//! in the background looks at it under the table's `in_use` (`Table::stay_in`), which is taken
+//! exclusively between the two: who saw the index there is out of it when its pages go.
 
 use crate::catalog::delete_archive::DeleteArchive;
 use crate::catalog::spec::IndexSpec;
@@ -44,7 +45,7 @@ impl OpenIndex {
     }
 
     /// Its pages have gone, or are about to. To be asked under the table's `in_use`, which keeps them
-    /// if not.
+    /// if not: see `Table::stay_in`.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }

@@ -10,7 +10,7 @@ use crate::catalog::open_index::OpenIndex;
 use crate::catalog::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use ferrite_tree::node::MAX_KEY_BYTES;
 use ferrite_tree::Tree;
 use ferrite_types::{Csn, IndexId, Result, TableId};
@@ -77,19 +77,18 @@ pub struct Table {
     /// Dropped, truncated away, or another one took its place: who looks up rows in it has to open it
     /// anew.
     pub(crate) dropped: AtomicBool,
-    /// Held shared by background work in the table, exclusively while trees of it go. Shared with the
-    /// table as it was before its definition changed.
-    pub(crate) in_use: Arc<RwLock<()>>,
+    /// Held shared over a step by background work in the table, and taken exclusively, for a moment, before
+    /// trees of it go: see [`Table::close_indexes`]. The same as of the table before its definition changed.
+    in_use: Arc<RwLock<()>>,
 }
 
-/// While it lives nobody works in the background in the table, and no tree of it changes its
-/// structure.
+/// Nobody works in the background in trees that are about to go, nor begins to; while this lives none of them
+/// changes its structure.
 pub(crate) struct Closed<'t> {
     _structures: Vec<MutexGuard<'t, u64>>,
-    _alone: RwLockWriteGuard<'t, ()>,
 }
 
-/// While it lives the trees of the table stay, whatever becomes of the table.
+/// While it lives the trees stay that were there when it began, whatever becomes of the table.
 pub struct Entered<'t> {
     _in_use: RwLockReadGuard<'t, ()>,
 }
@@ -251,23 +250,46 @@ impl Table {
         self.close_indexes(&self.indexes)
     }
 
-    /// As [`Table::close`], for those of its indexes that go.
+    /// As [`Table::close`], for those of its indexes that go. The table has another definition by now.
     pub(crate) fn close_indexes<'t>(&'t self, going: &'t [Arc<OpenIndex>]) -> Closed<'t> {
+        assert!(
+            self.dropped.load(Ordering::SeqCst),
+            "who enters table {} would find trees of it gone",
+            self.spec.id
+        );
         for index in going {
             index.set_gone();
         }
-        let alone = self.in_use.write();
+        // Waits for those who are in it. Whoever comes in later sees `gone`, or `dropped`, and turns back: he has nothing
+        // to wait for while the pages of a large tree go, which takes minutes.
+        drop(self.in_use.write());
+        debug_assert!(going.iter().all(|index| index.is_gone()), "it comes back");
         Closed {
             _structures: going.iter().map(|index| index.tree.close()).collect(),
-            _alone: alone,
         }
+    }
+
+    /// For background work in an index: while the guard lives its tree stays. None: it is gone, or about to be.
+    pub(crate) fn stay_in(&self, index_no: usize) -> Option<Entered<'_>> {
+        let index = &self.indexes[index_no];
+        // Asked before as well: who drops it may still wait for another one, and nobody waits behind him.
+        if index.is_gone() {
+            return None;
+        }
+        let in_use = self.in_use.read();
+        (!index.is_gone()).then_some(Entered { _in_use: in_use })
     }
 
     /// For who reads the table without the server's metadata lock; None: it is dropped or emptied, or
     /// just about to be. Not to be held over a wait for a lock: DDL waits for it.
     pub fn enter(&self) -> Option<Entered<'_>> {
+        let is_dropped = || self.dropped.load(Ordering::SeqCst);
+        // As in `stay_in`.
+        if is_dropped() {
+            return None;
+        }
         let in_use = self.in_use.read();
-        (!self.dropped.load(Ordering::SeqCst)).then_some(Entered { _in_use: in_use })
+        (!is_dropped()).then_some(Entered { _in_use: in_use })
     }
 
     /// Which links are the right ones now; 0: there are none. To be asked after a row is written,

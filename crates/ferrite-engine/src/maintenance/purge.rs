@@ -91,9 +91,10 @@ impl Engine {
             let Ok(table) = self.dict.table_of_index(index) else {
                 continue;
             };
-            let _use = table.in_use.read();
-            let number = table.number_of(index);
-            let Some(number) = number.filter(|number| !table.index(*number).is_gone()) else {
+            let Some(number) = table.number_of(index) else {
+                continue;
+            };
+            let Some(_stays) = table.stay_in(number) else {
                 continue;
             };
             debug_assert!(number > 0, "a row was erased without a look at it");
@@ -219,10 +220,9 @@ impl Engine {
                 key,
                 alone,
             } => {
-                let _use = table.in_use.read();
-                if table.index(*number as usize).is_gone() {
+                let Some(_stays) = table.stay_in(*number as usize) else {
                     return Ok(true);
-                }
+                };
                 let clean = Clean {
                     freeze: false,
                     archive: due,
@@ -262,8 +262,8 @@ impl Engine {
         (reference, maker): (OverflowRef, Option<TxnId>),
         by: &mut Cleaner,
     ) -> Result<Option<TxnId>> {
-        let mut in_use = Some(table.in_use.read());
-        if table.index(0).is_gone() {
+        let mut stays = table.stay_in(0);
+        if stays.is_none() {
             return Ok(None);
         }
         let index = table.tree(0).index();
@@ -279,10 +279,10 @@ impl Engine {
         debug_assert!(!self.txns.is_active(txn), "{txn} may still be undone");
         // Who drops the table, or changes it beside us, waits for a part of a long value.
         let mut pause = || {
-            drop(in_use.take());
+            drop(stays.take());
             self.amid_steps(by)?;
-            in_use = Some(table.in_use.read());
-            Ok(!table.index(0).is_gone())
+            stays = table.stay_in(0);
+            Ok(stays.is_some())
         };
         self.free_overflow_in_parts(index, &reference, &mut pause)?;
         Ok(None)

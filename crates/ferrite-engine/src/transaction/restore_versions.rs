@@ -269,10 +269,9 @@ impl Engine {
             return Ok(false);
         };
         // Once the start has decided it, DDL need not wait for the transaction.
-        let _use = table.in_use.read();
-        if table.index(number).is_gone() {
+        let Some(_stays) = table.stay_in(number) else {
             return Ok(false);
-        }
+        };
         let tree = table.tree(number);
         loop {
             let mut leaf = match tree.leaf_mut(key, PageId::NONE) {
@@ -355,10 +354,9 @@ impl Engine {
         let Some((table, number)) = self.table_if_there(index)? else {
             return Ok(false);
         };
-        let _use = table.in_use.read();
-        if table.index(number).is_gone() {
+        let Some(_stays) = table.stay_in(number) else {
             return Ok(false);
-        }
+        };
         let mut leaf = match table.tree(number).leaf_mut(key, PageId::NONE) {
             // Then nobody reads it, and what is kept for it makes its version when it is merged.
             Err(Error::Corrupt(_)) => return Ok(true),

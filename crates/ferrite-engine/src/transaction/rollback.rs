@@ -316,15 +316,14 @@ impl Engine {
             Err(Error::NotFound) => None,
             other => Some(other?),
         };
-        let _use = found.as_ref().map(|table| table.in_use.read());
-        // What was not gone here stays until this entry is undone: a DROP takes it out of the
+        // What is not gone here stays until this entry is undone: a DROP takes it out of the
         // dictionary beside us, but waits with its pages.
         let index = undo.index();
-        let stays = |table: &&Table| {
-            let number = table.number_of(index);
-            number.is_some_and(|number| !table.index(number).is_gone())
-        };
-        let table = found.as_deref().filter(stays);
+        let here = found.as_deref().and_then(|table| {
+            let stays = table.stay_in(table.number_of(index)?)?;
+            Some((table, stays))
+        });
+        let table = here.as_ref().map(|(table, _stays)| *table);
         kill_point!("rollback.table_found");
         let result = match (table, undo) {
             (None, _) => {

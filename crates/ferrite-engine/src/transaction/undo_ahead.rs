@@ -156,12 +156,13 @@ impl UndoAhead {
         let Ok(table) = engine.dict.table_of_index(index) else {
             return;
         };
-        let _use = table.in_use.read();
-        if let Some(number) = table.number_of(index) {
-            if !table.index(number).is_gone() {
-                let tree = table.tree(number);
-                tree.note_if_away(&self.keys[key], &mut self.pages);
-            }
-        }
+        let Some(number) = table.number_of(index) else {
+            return;
+        };
+        let Some(_stays) = table.stay_in(number) else {
+            return;
+        };
+        let tree = table.tree(number);
+        tree.note_if_away(&self.keys[key], &mut self.pages);
     }
 }
