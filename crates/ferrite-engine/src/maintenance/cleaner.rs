@@ -43,6 +43,11 @@ impl Cleaner {
             eased: None,
         }
     }
+
+    /// It is a thread of the engine's own.
+    pub(crate) fn is_helper(&self) -> bool {
+        self.eased.is_some()
+    }
 }
 
 impl Engine {

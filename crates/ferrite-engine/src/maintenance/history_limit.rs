@@ -10,8 +10,8 @@
 //! rows gets `DiskFull`.
 //!
 //! Values out of line that only old snapshots need lie on disk; what they take in memory counts, too.
-//! They are freed by purge, which is asked to look at them when a snapshot ends: no other one ends for
-//! their sake until it has.
+//! They are freed by purge, which is asked to look at them when a snapshot ends. What counts is what snapshots that
+//! are open now are known to need: freeing the rest may take minutes, in which no other one ends for its sake.
 //!
 //! `ferrite_max_history_bytes` is another limit, of all versions, deleted entries and such values. For
 //! its sake a snapshot ends only if something may go with it: what running transactions have changed
@@ -49,8 +49,11 @@ impl Engine {
         let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
         let bytes = bytes + self.archived().1;
         let (held_memory, held_disk) = self.purge.held_bytes();
-        let without_values = bytes;
-        let bytes = bytes + held_memory + held_disk;
+        if bytes + held_memory + held_disk <= limit {
+            return;
+        }
+        let (needed_memory, needed_disk) = self.needed_values();
+        let bytes = bytes + needed_memory + needed_disk;
         if bytes <= limit {
             return;
         }
@@ -61,9 +64,6 @@ impl Engine {
             false => SPARED_US,
         };
         if !self.is_held_by_snapshot_older_than(spared_us) {
-            return;
-        }
-        if without_values <= limit && !self.is_held_needed() {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
@@ -175,15 +175,23 @@ impl Engine {
         }
     }
 
-    /// Values are held that snapshots need. While the log is nearly out nobody looks, and some only wait for it.
-    fn is_held_needed(&self) -> bool {
-        !self.log.is_nearly_out() && self.purge.is_held_needed()
+    /// Bytes in memory and on disk of held values that open snapshots need. While the log is nearly out nobody finds out,
+    /// and some only wait for it.
+    fn needed_values(&self) -> (u64, u64) {
+        match self.log.is_nearly_out() {
+            true => (0, 0),
+            false => self.purge.needed_bytes(&self.txns.listed_csns()),
+        }
     }
 
     /// With what values out of line take in memory it is too much: the oldest snapshot ends.
     fn limit_held_memory(&self, archived: u64) {
         let (held, _) = self.purge.held_bytes();
-        if held == 0 || !self.is_history_beyond(archived + held) || !self.is_held_needed() {
+        if held == 0 || !self.is_history_beyond(archived + held) {
+            return;
+        }
+        let (needed, _) = self.needed_values();
+        if needed == 0 || !self.is_history_beyond(archived + needed) {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest_before(self.txns.last_csn()) {

@@ -17,8 +17,8 @@ use crate::catalog::table::{Table, SUPREMUM};
 use crate::log_records::undo::NO_UNDO;
 use crate::maintenance::cleaner::Cleaner;
 use crate::state::engine::Engine;
-use crate::state::purge_queue::{Batch, LONG_PAGES};
-use crate::state::purge_work::{Garbage, PIECES_AT_ONCE};
+use crate::state::purge_queue::{Batch, BATCH_PAGES, LONG_PAGES};
+use crate::state::purge_work::{Garbage, Work, PIECES_AT_ONCE};
 use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
@@ -67,12 +67,12 @@ impl Engine {
             self.purge.note_open(self.txns.listed_csns());
         }
         let batch = self.purge.take(now_us, BATCH);
-        let works = batch.as_ref().map_or(0, |batch| batch.works.len());
+        let full = batch.as_ref().is_some_and(|batch| batch.is_full(BATCH));
         let (done, stuck) = batch.map_or((0, false), |batch| self.purge_batch(batch, now_us, by));
         if stuck {
             return done;
         }
-        done + self.purge_leaves(works == BATCH, by)
+        done + self.purge_leaves(full, by)
     }
 
     /// Merges leaves that entries were erased from without a look at them. It is no part of anything: what
@@ -153,48 +153,91 @@ impl Engine {
 
     /// Returns pieces done, and whether there was no frame for the others, or no log.
     fn purge_batch(&self, mut batch: Batch, now_us: u64, by: &mut Cleaner) -> (usize, bool) {
-        let mut done = 0;
-        let mut stuck = false;
-        for work in &mut batch.works {
-            let due = work.seen_us != 0;
-            let txn = work.txn;
-            work.pieces.retain_mut(|piece| {
-                // Neither a shutdown nor the log waits for the end of a large transaction's list.
-                stuck = stuck || self.before_step(by).is_err();
-                if stuck {
-                    return true;
-                }
-                debug_assert!(txn.is_frozen() || self.txns.is_committed(txn), "{txn}");
-                let gone = self.purge_piece(txn, piece, due, by).unwrap_or_else(|e| {
-                    stuck = is_passing(&e);
-                    !stuck && self.is_given_up(&e)
-                });
-                done += usize::from(gone);
-                !gone
-            });
-            work.looked_at(now_us, !stuck);
-            work.needed_by = self.snapshots_needing(txn, &work.pieces);
+        let mut so_far = SoFar {
+            done: 0,
+            stuck: false,
+            held_pages: BATCH_PAGES,
+        };
+        let held_from = batch.held_from;
+        for (number, work) in batch.works.iter_mut().enumerate() {
+            self.purge_work(work, number >= held_from, now_us, &mut so_far, by);
         }
         self.purge.put_back(batch);
+        let SoFar { done, stuck, .. } = so_far;
         self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
         (done, stuck)
     }
 
+    /// A work of a batch, or a part of it: what is left unseen because nothing can be done just now, or because enough
+    /// of what `is_held` was freed, is as if it had not been taken.
+    fn purge_work(
+        &self,
+        work: &mut Work,
+        is_held: bool,
+        now_us: u64,
+        so_far: &mut SoFar,
+        by: &mut Cleaner,
+    ) {
+        let (due, txn, all) = (work.seen_us != 0, work.txn, work.pieces.len());
+        let mut seen = 0;
+        work.pieces.retain_mut(|piece| {
+            // Neither a shutdown nor the log waits for the end of a large transaction's list.
+            so_far.stuck = so_far.stuck || self.before_step(by).is_err();
+            if so_far.stuck || is_held && so_far.held_pages == 0 {
+                return true;
+            }
+            seen += 1;
+            debug_assert!(txn.is_frozen() || self.txns.is_committed(txn), "{txn}");
+            let pages = piece.overflow().map_or(0, |(_, value)| value.pages());
+            let gone = self.purge_piece(txn, piece, due, by).unwrap_or_else(|e| {
+                so_far.stuck = is_passing(&e);
+                !so_far.stuck && self.is_given_up(&e)
+            });
+            so_far.done += usize::from(gone);
+            if is_held && gone {
+                so_far.held_pages = so_far.held_pages.saturating_sub(u64::from(pages));
+            }
+            if by.is_helper() && !so_far.stuck {
+                self.purge.gets_on();
+            }
+            !gone
+        });
+        debug_assert!(seen <= all, "{seen} of {all} pieces");
+        if seen == 0 {
+            return;
+        }
+        let whole = seen == all && !so_far.stuck;
+        // What was broken off for others' sake comes first in the next batch; what nothing could be done with does not, for
+        // that may be its own fault.
+        if whole || so_far.stuck {
+            work.looked_at(now_us, whole);
+        }
+        (work.needed_by, work.kept_for) = self.snapshots_needing(txn, &work.pieces);
+    }
+
     /// Commit numbers of open snapshots such that each of the pieces, all of them values that are held, is needed
-    /// by one. Empty: of some piece it is not known, or they are too many.
-    fn snapshots_needing(&self, txn: TxnId, pieces: &[Garbage]) -> Vec<Csn> {
+    /// by one; empty: of some piece it is not known, or they are too many. And the oldest that needs one.
+    fn snapshots_needing(&self, txn: TxnId, pieces: &[Garbage]) -> (Vec<Csn>, Option<Csn>) {
         let mut all = Vec::new();
+        let mut is_known = true;
+        let mut oldest: Option<Csn> = None;
         for piece in pieces {
-            let Garbage::Held { value, .. } = piece else {
-                return Vec::new();
+            let needing = match piece {
+                Garbage::Held { value, .. } => self.txns.oldest_needing(value.1, txn),
+                Garbage::Entry { .. } | Garbage::Overflow { .. } => None,
             };
-            match self.txns.oldest_needing(value.1, txn) {
+            oldest = oldest.into_iter().chain(needing).min();
+            match needing {
                 Some(csn) if all.contains(&csn) => {}
                 Some(csn) if all.len() < NEEDED_BY_MOST => all.push(csn),
-                Some(_) | None => return Vec::new(),
+                Some(_) | None => is_known = false,
             }
         }
-        all
+        if !is_known {
+            all.clear();
+        }
+        debug_assert!(all.is_empty() || oldest.is_some(), "needed by nobody");
+        (all, oldest)
     }
 
     /// A piece failed and is left for good.
@@ -281,6 +324,9 @@ impl Engine {
         let mut pause = || {
             drop(stays.take());
             self.amid_steps(by)?;
+            if by.is_helper() {
+                self.purge.gets_on();
+            }
             stays = table.stay_in(0);
             Ok(stays.is_some())
         };
@@ -522,6 +568,16 @@ impl Engine {
         }
         gone
     }
+}
+
+/// How far a batch has come.
+struct SoFar {
+    /// Pieces done.
+    done: usize,
+    /// Nothing can be done just now.
+    stuck: bool,
+    /// Pages of values that were held which may still be freed.
+    held_pages: u64,
 }
 
 /// A delete-marked record whose transaction has committed.
@@ -830,6 +886,72 @@ mod tests {
         assert_eq!(w.engine.check_values().unwrap().pages, 0);
         drop(old);
         w.engine.close().unwrap();
+    }
+
+    /// The limit of history ends the snapshot that values are held for, and none for what that one held, however long
+    /// purge takes to free it.
+    #[test]
+    fn no_other_snapshot_ends_for_what_an_ended_one_held() {
+        let mut old = None;
+        let mut w = World::with_garbage_seen_by(|engine| {
+            let mut s = Session::new(engine, 0, 2);
+            s.open_snapshot();
+            old = Some(s);
+        });
+        w.purge();
+        // The row's entry goes to the archive.
+        ferrite_sync::thread::sleep_ms(50);
+        w.purge();
+        assert!(w.engine.purge.held_bytes().1 >= 100_000, "it is not held");
+        let mut young = Session::new(&w.engine, 0, 3);
+        young.open_snapshot();
+        w.change_a_row();
+        let engine = w.engine.clone();
+        let open = || engine.snapshot_rows().len();
+        assert_eq!(open(), 2);
+        // Versions are counted in whole segments.
+        let of = engine.versions.stats();
+        let others = of.young_bytes + of.old_bytes + of.spilled_bytes + engine.archived().1;
+        engine.set("max_history_bytes", others + 50_000).unwrap();
+        let since_us = time::now_us();
+        while open() == 2 {
+            assert!(time::now_us() - since_us < 20_000_000, "none is ended");
+            ferrite_sync::thread::sleep_ms(5);
+        }
+        // Longer than a snapshot is spared, and purge has not come to it yet.
+        ferrite_sync::thread::sleep_ms(3000);
+        assert_eq!((open(), w.engine.purge.pending_overflow().len()), (1, 1));
+        w.purge_all();
+        ferrite_sync::thread::sleep_ms(1500);
+        assert_eq!((open(), w.engine.purge.held_bytes()), (1, (0, 0)));
+        drop((old, young, engine));
+        w.engine.close().unwrap();
+    }
+
+    /// A batch frees no more of what is held than of what is fresh, and what is left comes in the next ones.
+    #[test]
+    fn what_is_held_is_freed_in_small_batches() {
+        let engine = crate::testing::open(&SimStorage::new(7));
+        engine.purge.hold_back(true);
+        let table = create(&engine);
+        // They are gone already.
+        let value = |n: u32| {
+            let reference = OverflowRef::new(PageId(1000 + n), 3000, 1, 0);
+            Garbage::overflow_of(&table, reference)
+        };
+        for n in 0..4 {
+            let values = vec![value(2 * n), value(2 * n + 1)];
+            engine.purge.add(TxnId::FROZEN, values);
+            let batch = engine.purge.take(1, BATCH).unwrap();
+            engine.purge.put_back(batch);
+        }
+        let left = || engine.purge.pending_overflow().len();
+        assert!(left() == 8 && engine.purge.held_bytes().0 > 0);
+        let mut cleaner = Cleaner::default();
+        let mut round = || (engine.purge_round(&mut cleaner), left());
+        assert_eq!([(); 3].map(|()| round()), [(3, 5), (3, 2), (2, 0)]);
+        assert_eq!(engine.purge.held_bytes(), (0, 0));
+        engine.close().unwrap();
     }
 
     /// A committer pays for what it leaves, not for the large transaction of another one.

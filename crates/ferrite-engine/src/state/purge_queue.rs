@@ -4,6 +4,10 @@
 //! over by committers), waiting, held (put aside), or in a batch that somebody works on. It changes places under `lists`
 //! only, so that a checkpoint, which looks at all places under it, finds each value out of line once.
 //!
+//! What is held counts for the limits of history as far as a snapshot is known to need it that is open: the rest may be
+//! of one that has ended, and on its way to be freed, which can take minutes. Ending others would gain nothing. Only where
+//! no helper gets on at all everything counts.
+//!
 //! Locking: `lists` is a leaf, never held over work on pages. Commits need it: nothing under it
 //! takes longer for more pieces, only for more works (of a batch, or, for a checkpoint, in all).
 
@@ -30,22 +34,29 @@ const SPARSE_MOST: usize = 4096;
 const OF_LEAVES_MOST: usize = 256;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
-/// Waiting works, or fresh ones, whose values have so many pages are enough for a batch: who frees those keeps the
-/// batch from others.
-const BATCH_PAGES: u64 = 8 << 10;
+/// Waiting works, or fresh ones, whose values have so many pages are enough for a batch, and of held ones no more are
+/// freed in one: who frees them keeps the batch from others.
+pub(crate) const BATCH_PAGES: u64 = 8 << 10;
 /// A value of more pages is long: the helpers alone free it.
 pub(crate) const LONG_PAGES: u64 = 64;
 /// Old works among which a committer looks for its share.
 const SHARED_MOST: usize = 16;
 /// Works in the list of what is held that a round passes over because a snapshot needs them.
 const PASSED_MOST: usize = 1024;
-/// How long a look at all that is held may take, in us.
-const HELD_LOOK_US: u64 = 1_000_000;
+/// Of the places in a batch one in so many is for what is held, if any of that is due, whatever else there is to do.
+const HELD_SHARE: usize = 8;
+/// Ticks without a piece that a helper has got over, after which purge counts as stuck; and how far apart they are, about.
+const STUCK_TICKS: u64 = 200;
+const TICK_US: u64 = 50_000;
 
 /// Works taken from the queue, to be put back.
 pub(crate) struct Batch {
     id: u64,
     pub works: Vec<Work>,
+    /// Works from here on were held.
+    pub held_from: usize,
+    /// What was looked at last before that time, us, nobody looked at while it was in the batch.
+    taken_us: u64,
 }
 
 impl Batch {
@@ -54,7 +65,16 @@ impl Batch {
         let pieces = self.works.iter().map(|work| work.pieces.len());
         (pieces.sum(), self.works.iter().map(Work::pages).sum())
     }
+
+    /// It is full, whether or not there was something for the places of what is held.
+    pub(crate) fn is_full(&self, most: usize) -> bool {
+        debug_assert!(self.works.len() <= most, "{} works", self.works.len());
+        self.works.len() >= most - most / HELD_SHARE
+    }
 }
+
+/// Bytes in memory and on disk.
+type Bytes = (u64, u64);
 
 #[derive(Default)]
 struct Lists {
@@ -68,6 +88,8 @@ struct Lists {
     /// Values that an old snapshot needs, and what was looked at in vain, such as entries whose locks
     /// cannot be moved; those looked at longest ago first.
     held: VecDeque<Work>,
+    /// Bytes of the values in `held`, by the snapshot that they are kept for as far as that is known; none is 0.
+    kept: HashMap<Csn, Bytes>,
     /// Commit numbers of the snapshots that were open a moment ago, ascending.
     open: Vec<Csn>,
     /// Leaves with marks that have no piece.
@@ -137,6 +159,43 @@ impl Lists {
         }
     }
 
+    /// Works taken from `held`, of so many bytes, are kept for nobody any more as far as the sums tell.
+    fn uncount(&mut self, work: &Work, (memory, disk): Bytes) {
+        let Some(csn) = work.kept_for.filter(|_| memory > 0) else {
+            return;
+        };
+        let sum = self.kept.get_mut(&csn).expect("it was counted");
+        assert!(sum.0 >= memory && sum.1 >= disk, "more than was counted");
+        *sum = (sum.0 - memory, sum.1 - disk);
+        if *sum == (0, 0) {
+            self.kept.remove(&csn);
+        }
+    }
+
+    /// Works are put aside. Those that were taken at `taken_us` and not looked at come first again, in their order.
+    fn hold(&mut self, works: Vec<(Work, Bytes)>, taken_us: u64) {
+        let mut unseen = Vec::new();
+        for (work, (memory, disk)) in works {
+            if let Some(csn) = work.kept_for.filter(|_| memory > 0) {
+                let sum = self.kept.entry(csn).or_default();
+                *sum = (sum.0 + memory, sum.1 + disk);
+            }
+            match work.seen_us < taken_us {
+                true => unseen.push(work),
+                false => self.held.push_back(work),
+            }
+        }
+        for work in unseen.into_iter().rev() {
+            self.held.push_front(work);
+        }
+    }
+
+    /// Something that is held was not looked at for a while.
+    fn is_held_due(&self, now_us: u64, again_us: u64) -> bool {
+        let due_us = now_us.saturating_sub(HELD_US).max(again_us);
+        self.held.front().is_some_and(|w| w.seen_us <= due_us)
+    }
+
     /// The first fresh works that end with a long value are out of a committer's way. Some of them are found at a time,
     /// each once.
     fn pass_long(&mut self) {
@@ -153,8 +212,9 @@ impl Lists {
         }
     }
 
-    /// These works are worked on from now on.
-    fn batch(&mut self, works: Vec<Work>) -> Batch {
+    /// These works are worked on from now on; those from `held_from` on were held.
+    fn batch(&mut self, works: Vec<Work>, held_from: usize, now_us: u64) -> Batch {
+        debug_assert!(held_from <= works.len(), "{held_from} of {}", works.len());
         self.last_batch += 1;
         let id = self.last_batch;
         debug_assert!(
@@ -170,7 +230,13 @@ impl Lists {
             let other = self.working.insert(id, values);
             assert!(other.is_none(), "batch {id} is worked on twice");
         }
-        Batch { id, works }
+        Batch {
+            id,
+            works,
+            held_from,
+            // Nobody has looked at what is fresh, whenever it is taken.
+            taken_us: now_us.max(1),
+        }
     }
 }
 
@@ -190,6 +256,8 @@ pub(crate) struct PurgeQueue {
     look_again_us: AtomicU64,
     /// The time at the last tick of a background thread, us: commits ask no clock.
     now_us: AtomicU64,
+    /// Ticks since a helper got over a piece.
+    quiet_ticks: AtomicU64,
     /// Nothing is cleaned up.
     held_back: AtomicBool,
     /// Leaves that entries were erased from when they were read, by a key of each. A leaf lock.
@@ -325,6 +393,15 @@ impl PurgeQueue {
     /// Tells the queue the time.
     pub(crate) fn tick(&self) {
         self.now_us.store(time::now_us(), Ordering::Relaxed);
+        self.quiet_ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A helper has got over a piece, or over a part of one.
+    #[inline]
+    pub(crate) fn gets_on(&self) {
+        if self.quiet_ticks.load(Ordering::Relaxed) > 0 {
+            self.quiet_ticks.store(0, Ordering::Relaxed);
+        }
     }
 
     /// How long the oldest work that nobody has cleaned up or put aside waits, us; some 50 ms
@@ -369,11 +446,12 @@ impl PurgeQueue {
         };
         debug_assert!(share.pieces.len() == count && count <= most);
         assert!(share.pages() <= pages, "{} pages", share.pages());
-        Some(lists.batch(vec![share]))
+        Some(lists.batch(vec![share], 1, 0))
     }
 
     /// Takes up to `most` works that are due: waiting ones whose time has come, then fresh ones, which
-    /// have half the places if there are so many, then held ones that nobody has looked at for a while.
+    /// have half the places if there are so many, then held ones that nobody has looked at for a while, which have
+    /// an eighth at least.
     pub(crate) fn take(&self, now_us: u64, most: usize) -> Option<Batch> {
         self.take_within(now_us, most, BATCH_PAGES)
     }
@@ -383,18 +461,24 @@ impl PurgeQueue {
         let mut works = Vec::with_capacity(most.min(64));
         let mut lists = self.lists.lock();
         let due_us = now_us.saturating_sub(GRACE_US);
+        let again_us = self.look_again_us.load(Ordering::Relaxed);
+        let for_held = match lists.is_held_due(now_us, again_us) {
+            true => most / HELD_SHARE,
+            false => 0,
+        };
         let unseen = lists.long.len() + lists.fresh.len();
-        let left_free = unseen.min(most / 2);
+        let left_free = for_held + unseen.min((most - for_held) / 2);
         let mut of_waiting = pages;
         let places = (most - left_free, &mut of_waiting);
         Lists::take_due(&mut lists.waiting, &mut works, places, due_us);
-        let gone = lists.take_fresh(&mut works, (most, pages));
+        let gone = lists.take_fresh(&mut works, (most - for_held, pages));
         let before = self.fresh.fetch_sub(gone, Ordering::Relaxed);
         assert!(before >= gone, "more works than were added");
-        let again_us = self.look_again_us.load(Ordering::Relaxed);
-        let others = works.len();
+        let held_from = works.len();
         lists.take_held(&mut works, most, (now_us, again_us));
-        for (memory, disk) in works[others..].iter().map(Work::held_bytes) {
+        for work in &works[held_from..] {
+            let (memory, disk) = work.held_bytes();
+            lists.uncount(work, (memory, disk));
             let before = self.held_memory.fetch_sub(memory, Ordering::Relaxed);
             assert!(before >= memory, "more values are taken than were held");
             self.held_disk.fetch_sub(disk, Ordering::Relaxed);
@@ -403,14 +487,13 @@ impl PurgeQueue {
             return None;
         }
         debug_assert!(works.len() <= most, "{} works of {most}", works.len());
-        Some(lists.batch(works))
+        Some(lists.batch(works, held_from, now_us))
     }
 
     /// Is it time to look whether snapshots that need what is held are still open?
     pub(crate) fn is_held_due(&self, now_us: u64) -> bool {
-        let lists = self.lists.lock();
-        let first = lists.held.front();
-        first.is_some_and(|w| w.seen_us <= now_us.saturating_sub(HELD_US))
+        let again_us = self.look_again_us.load(Ordering::Relaxed);
+        self.lists.lock().is_held_due(now_us, again_us)
     }
 
     /// These snapshots are open, by commit number; ascending.
@@ -442,7 +525,7 @@ impl PurgeQueue {
                     let (memory, disk) = work.held_bytes();
                     self.held_memory.fetch_add(memory, Ordering::Relaxed);
                     self.held_disk.fetch_add(disk, Ordering::Relaxed);
-                    held.push(work);
+                    held.push((work, (memory, disk)));
                 }
                 false => waiting.push(work),
             }
@@ -450,7 +533,7 @@ impl PurgeQueue {
         let done = {
             let mut lists = self.lists.lock();
             lists.waiting.extend(waiting);
-            lists.held.extend(held);
+            lists.hold(held, batch.taken_us);
             assert!(of_leaves <= lists.of_leaves, "more end than were left");
             lists.of_leaves -= of_leaves;
             lists.working.remove(&batch.id)
@@ -461,7 +544,7 @@ impl PurgeQueue {
     }
 
     /// Bytes that values held for old snapshots take in memory, and on disk.
-    pub(crate) fn held_bytes(&self) -> (u64, u64) {
+    pub(crate) fn held_bytes(&self) -> Bytes {
         let memory = self.held_memory.load(Ordering::Relaxed);
         (memory, self.held_disk.load(Ordering::Relaxed))
     }
@@ -469,20 +552,29 @@ impl PurgeQueue {
     /// All that is held is looked at again from now on.
     pub(crate) fn look_at_held(&self) {
         self.look_again_us.store(time::now_us(), Ordering::Relaxed);
+        self.quiet_ticks.store(0, Ordering::Relaxed);
         self.wake();
     }
 
-    /// All that is held now was needed by some snapshot a moment ago. If nobody knows, it is looked at.
-    pub(crate) fn is_held_needed(&self) -> bool {
-        let now_us = time::now_us();
-        let since_us = self.look_again_us.load(Ordering::Relaxed);
-        if since_us + 2 * HELD_LOOK_US < now_us {
-            self.look_at_held();
-            return false;
-        }
+    /// The part of [`PurgeQueue::held_bytes`] that these snapshots, which are open, are known to need; all of it if
+    /// nobody finds out.
+    pub(crate) fn needed_bytes(&self, open: &[Csn]) -> Bytes {
+        debug_assert!(open.is_sorted(), "snapshots out of order");
         let lists = self.lists.lock();
-        let is_done = lists.held.front().is_none_or(|w| w.seen_us > since_us);
-        is_done || since_us + HELD_LOOK_US < now_us
+        if self.is_stuck(&lists) {
+            return self.held_bytes();
+        }
+        let is_open = |csn: &Csn| open.binary_search(csn).is_ok();
+        let kept = lists.kept.iter().filter(|(csn, _)| is_open(csn));
+        kept.fold((0, 0), |sum, (_, of)| (sum.0 + of.0, sum.1 + of.1))
+    }
+
+    /// No helper gets on, and not for want of work: what is held waits for a look.
+    fn is_stuck(&self, lists: &Lists) -> bool {
+        let long_ago_us = time::now_us().saturating_sub(STUCK_TICKS * TICK_US);
+        let again_us = self.look_again_us.load(Ordering::Relaxed);
+        self.quiet_ticks.load(Ordering::Relaxed) >= STUCK_TICKS
+            && lists.is_held_due(long_ago_us, again_us)
     }
 
     /// Sleeps until there may be work, at most so long.
@@ -796,6 +888,110 @@ mod tests {
         queue.look_again_us.store(now_us(6), Ordering::Relaxed);
         assert!(look(7, &[7, 9]), "all is asked for");
         assert!(!look(8, &[7, 9]));
+        engine.close().unwrap();
+    }
+
+    /// A queue whose works, of a value each, by these transactions, are held and were looked at, at 1 us.
+    fn held_works(table: &Arc<Table>, txns: std::ops::Range<u64>) -> PurgeQueue {
+        let queue = PurgeQueue::new();
+        txns.for_each(|n| queue.add(TxnId(n), vec![value(table, n as u32, 1)]));
+        while let Some(mut batch) = queue.take(1, 64) {
+            batch.works.iter_mut().for_each(|w| w.looked_at(1, true));
+            queue.put_back(batch);
+        }
+        queue
+    }
+
+    fn txns_of(batch: &Batch) -> Vec<u64> {
+        batch.works.iter().map(|w| w.txn.get()).collect()
+    }
+
+    /// However much is left by commits, what is held is looked at.
+    #[test]
+    fn what_is_held_has_places_beside_what_is_fresh() {
+        let (engine, table) = database();
+        let queue = held_works(&table, 1..21);
+        let mut seen = HashSet::new();
+        let now_us = 2 * HELD_US;
+        for _ in 0..3 {
+            (0..100).for_each(|n| queue.add(TxnId(100 + n), entries(&table, 1)));
+            let mut batch = queue.take(now_us, 64).unwrap();
+            assert!(batch.works.len() <= 64 && batch.is_full(64));
+            let held = batch.works.drain(batch.held_from..);
+            held.for_each(|w| assert!(seen.insert(w.txn.get()), "again"));
+            assert!(batch.works.iter().all(|w| w.seen_us == 0));
+        }
+        assert_eq!(seen, (1..21).collect());
+        // None is due: others have all places.
+        let queue = held_works(&table, 1..21);
+        (0..100).for_each(|n| queue.add(TxnId(100 + n), entries(&table, 1)));
+        let batch = queue.take(2, 64).unwrap();
+        assert_eq!((batch.works.len(), batch.held_from), (64, 64));
+        engine.close().unwrap();
+    }
+
+    /// What was in a batch that was broken off is the first in the next one, in its order.
+    #[test]
+    fn what_nobody_looked_at_comes_first_again() {
+        let (engine, table) = database();
+        let queue = held_works(&table, 1..6);
+        let now_us = 2 * HELD_US;
+        let mut batch = queue.take(now_us, 3).unwrap();
+        assert_eq!(txns_of(&batch), [1, 2, 3]);
+        batch.works[0].looked_at(now_us, true);
+        queue.put_back(batch);
+        assert_eq!(txns_of(&queue.take(now_us, 9).unwrap()), [2, 3, 4, 5]);
+        // The same of works that came to be held unseen.
+        let queue = PurgeQueue::new();
+        queue.add(TxnId(7), vec![value(&table, 7, 1)]);
+        let batch = queue.take(1, 9).unwrap();
+        queue.put_back(batch);
+        assert_eq!(txns_of(&queue.take(1, 9).unwrap()), [7]);
+        engine.close().unwrap();
+    }
+
+    /// Values count in the limits while a snapshot that needs them is open, from the look that told so to the next.
+    #[test]
+    fn what_counts_is_what_open_snapshots_need() {
+        let (engine, table) = database();
+        let queue = held_works(&table, 1..4);
+        let all = queue.held_bytes();
+        let one = (all.0 / 3, all.1 / 3);
+        assert!(one.0 > 0 && one.1 > 0);
+        let needed = |open: &[u64]| {
+            let open: Vec<Csn> = open.iter().copied().map(Csn).collect();
+            queue.needed_bytes(&open)
+        };
+        assert_eq!(needed(&[7, 8, 9]), (0, 0), "nobody knows of any");
+        let now_us = 2 * HELD_US;
+        let mut batch = queue.take(now_us, 9).unwrap();
+        for (work, csn) in batch.works.iter_mut().zip([7, 9]) {
+            work.looked_at(now_us, true);
+            work.kept_for = Some(Csn(csn));
+        }
+        assert_eq!((queue.held_bytes(), needed(&[7, 9])), ((0, 0), (0, 0)));
+        queue.put_back(batch);
+        let two = (2 * one.0, 2 * one.1);
+        assert_eq!(queue.held_bytes(), all);
+        assert_eq!([needed(&[7, 8, 9]), needed(&[3, 7])], [two, one]);
+        // However long purge takes with others, what was of snapshots that have ended counts for none that is open.
+        queue.look_at_held();
+        for _ in 0..2 * STUCK_TICKS {
+            queue.tick();
+            queue.gets_on();
+        }
+        assert_eq!([needed(&[9]), needed(&[8])], [one, (0, 0)]);
+        // Where it does not get on, all counts.
+        (0..STUCK_TICKS).for_each(|_| queue.tick());
+        assert_eq!([needed(&[9]), needed(&[])], [all, all]);
+        queue.gets_on();
+        assert_eq!(needed(&[9]), one);
+        let mut batch = queue.take(2 * now_us, 9).unwrap();
+        assert_eq!((batch.works.len(), needed(&[7, 9])), (3, (0, 0)));
+        batch.works.iter_mut().for_each(|w| w.kept_for = None);
+        queue.put_back(batch);
+        assert_eq!(needed(&[7, 9]), (0, 0));
+        assert!(queue.lists.lock().kept.is_empty(), "sums of nothing");
         engine.close().unwrap();
     }
 

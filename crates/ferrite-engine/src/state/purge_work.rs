@@ -143,6 +143,8 @@ pub(crate) struct Work {
     /// Commit numbers of snapshots that need all of it, each a part: while they are open, another look would
     /// be in vain. None: nobody knows.
     pub needed_by: Vec<Csn>,
+    /// The oldest snapshot that needed one of its values when it was last looked at. While that is open, they are kept.
+    pub kept_for: Option<Csn>,
 }
 
 impl Work {
@@ -158,6 +160,7 @@ impl Work {
             seen_us: 0,
             looks: 0,
             needed_by: Vec::new(),
+            kept_for: None,
         }
     }
 
