@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use ferrite_types::Lsn;
 
 use crate::deps::{AtomicU64, Mutex, Ordering};
-use crate::held::GranuleRuns;
+use crate::held::{GranuleRuns, RunsLeft};
 use crate::word::{Location, GRANULE_BYTES};
 
 /// Blobs taken out under one hold of the mutex, or runs, and of the latter so many granules, about.
@@ -41,7 +41,7 @@ struct Queues {
 struct Runs {
     /// What is left of the first one, if a part of it is out.
     rest: Option<(u64, u32)>,
-    others: std::vec::IntoIter<(u64, u32)>,
+    others: RunsLeft,
 }
 
 impl Runs {
@@ -57,13 +57,11 @@ impl Runs {
     }
 
     fn is_empty(&self) -> bool {
-        self.rest.is_none() && self.others.as_slice().is_empty()
+        self.rest.is_none() && self.others.is_empty()
     }
 
     fn all(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.rest
-            .into_iter()
-            .chain(self.others.as_slice().iter().copied())
+        self.rest.into_iter().chain(self.others.all())
     }
 }
 
