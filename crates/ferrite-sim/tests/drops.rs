@@ -102,8 +102,8 @@ fn nobody_waits_while_the_pages_of_a_table_go() {
             "buffer.index_dropped",
             Action::callback(move || {
                 // It is the only drop here; the sender is gone when all is asked.
-                drop(come.lock().unwrap().send(()));
-                drop(may_go.lock().unwrap().recv());
+                let _ = come.lock().unwrap().send(());
+                let _ = may_go.lock().unwrap().recv();
             }),
         );
         let dropper = engine.clone();
