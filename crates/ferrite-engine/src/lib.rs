@@ -49,6 +49,7 @@ pub use backup::{BackupLimits, BackupPlace, Manifest as BackupManifest};
 pub use catalog::describe;
 pub use catalog::dictionary::foreign::{AlterForeign, ForeignRow, NewForeign};
 pub use catalog::dictionary::foreign_change::{References, Renaming};
+pub use catalog::dictionary::names::{Named, Names};
 pub use catalog::foreign::{is_alter_copy, whole_table, Action, ForeignKey};
 pub use catalog::links::{Encoding, Levels, Link, LinkPart, Links, Peer, RowEnd};
 pub use catalog::matching::Misfit;

@@ -14,7 +14,7 @@
 //! page is read under it: who archives waits for it with an exclusive latch.
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::Mutex;
+use ferrite_sync::{Arc, Mutex};
 use ferrite_tree::record::{Header, Record};
 use ferrite_txn::TxnSystem;
 use ferrite_types::{Csn, TxnId};
@@ -50,14 +50,46 @@ pub(crate) type Needed<'n> = dyn Fn(&mut Header, &[u8]) -> bool + 'n;
 
 type ArchivedEntries = BTreeMap<Box<[u8]>, Vec<Archived>>;
 
-/// See the head of the file.
+/// What all delete archives of an engine hold, those of tables that are dropped and still in use included. Read without
+/// any lock: by who shows it, and by who limits it.
 #[derive(Default)]
+pub(crate) struct ArchivedTotal {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl ArchivedTotal {
+    /// Entries, and their bytes.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        let count = self.count.load(Ordering::Relaxed);
+        (count, self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, count: u64, bytes: u64) {
+        debug_assert!(bytes >= count, "{count} entries of {bytes} bytes");
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&self, count: u64, bytes: u64) {
+        let all = self.count.fetch_sub(count, Ordering::Relaxed);
+        let all_bytes = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            all >= count && all_bytes >= bytes,
+            "{count} entries of {bytes} bytes go of {all} of {all_bytes}"
+        );
+    }
+}
+
+/// See the head of the file.
 pub(crate) struct DeleteArchive {
     archived: Mutex<ArchivedEntries>,
     count: AtomicU64,
     bytes: AtomicU64,
     /// Snapshots that see this commit number and more need not look.
     newest: AtomicU64,
+    /// Where its entries are counted, too.
+    total: Arc<ArchivedTotal>,
 }
 
 fn bytes_of(key: &[u8], value: &[u8]) -> u64 {
@@ -65,6 +97,17 @@ fn bytes_of(key: &[u8], value: &[u8]) -> u64 {
 }
 
 impl DeleteArchive {
+    /// An empty one.
+    pub(crate) fn new(total: Arc<ArchivedTotal>) -> DeleteArchive {
+        DeleteArchive {
+            archived: Mutex::default(),
+            count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
+            total,
+        }
+    }
+
     /// May a snapshot of this commit number find anything?
     #[inline]
     pub(crate) fn concerns(&self, csn: Csn) -> bool {
@@ -102,8 +145,9 @@ impl DeleteArchive {
             .all(|other| other.header.version != header.version));
         states.push(entry);
         self.newest.fetch_max(newest.0, Ordering::AcqRel);
-        self.bytes
-            .fetch_add(bytes_of(key, value), Ordering::Relaxed);
+        let bytes = bytes_of(key, value);
+        self.total.add(1, bytes);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -198,6 +242,7 @@ impl DeleteArchive {
                 let bytes = bytes_of(key, &archived.value);
                 let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 assert!(before >= bytes, "{bytes} bytes go of {before}");
+                self.total.remove(1, bytes);
             }
             stays
         });
@@ -205,6 +250,12 @@ impl DeleteArchive {
         let count = self.count.fetch_sub(gone, Ordering::AcqRel);
         assert!(count >= gone, "{gone} archived entries go of {count}");
         gone
+    }
+}
+
+impl Drop for DeleteArchive {
+    fn drop(&mut self) {
+        self.total.remove(self.count(), self.bytes());
     }
 }
 

@@ -7,7 +7,8 @@
 //! A table's trees are made before its record and dropped after it, so that a crash leaves
 //! trees without a table, never a table without trees; such trees go at the next start.
 //!
-//! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
+//! Locking: `state` is held over changes of the dictionary (rare; they wait for the log, on a full disk without end) and for
+//! look-ups (short). What is shown to users does without it (`names`, `specs`).
 
 mod change;
 mod figures;
@@ -16,9 +17,13 @@ pub(crate) mod foreign_change;
 #[cfg(test)]
 mod foreign_tests;
 pub(crate) mod index_change;
+pub(crate) mod names;
 mod referring;
+mod specs;
 
+use self::specs::{Sizes, Specs};
 use crate::catalog::cache_priority::cache_priority;
+use crate::catalog::delete_archive::ArchivedTotal;
 use crate::catalog::foreign::split_chunk_key;
 use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};
 use crate::catalog::table::Table;
@@ -75,14 +80,10 @@ impl NextIds {
     }
 }
 
-/// What a name's entry in a map takes beside the name, and a number's, in bytes.
-const NAME_BYTES: usize = 48;
-const NUMBER_BYTES: usize = 16;
-
 #[derive(Default)]
 struct State {
     names: BTreeMap<String, TableId>,
-    specs: BTreeMap<TableId, TableSpec>,
+    specs: Specs,
     open: BTreeMap<TableId, Arc<Table>>,
     by_index: BTreeMap<IndexId, TableId>,
     carried: BTreeMap<TableId, Carried>,
@@ -115,7 +116,9 @@ impl State {
     /// Names, definitions and indexes agree, and no id in use will be given out.
     fn is_sound(&self) -> bool {
         let few = self.specs.len() <= 64;
+        let indexes = |spec: &TableSpec| spec.indexes.len();
         self.names.len() == self.specs.len()
+            && (!few || self.by_index.len() == self.specs.values().map(indexes).sum::<usize>())
             && self.open.len() <= self.specs.len()
             && (!few || self.names.iter().all(|(name, id)| self.is_named(*id, name)))
             && (!few
@@ -123,6 +126,12 @@ impl State {
                     .by_index
                     .iter()
                     .all(|(index, id)| self.has_index(*id, *index)))
+    }
+
+    fn names_of_index(&self, index: IndexId) -> Option<(String, String)> {
+        let spec = self.specs.get(self.by_index.get(&index)?)?;
+        let named = spec.indexes.iter().find(|i| i.id == index)?;
+        Some((spec.name.clone(), named.name.clone()))
     }
 
     fn is_named(&self, id: TableId, name: &str) -> bool {
@@ -159,6 +168,9 @@ pub struct Dictionary {
     txns: Arc<TxnSystem>,
     tree: Tree,
     state: Mutex<State>,
+    sizes: Arc<Sizes>,
+    /// Of all tables in use.
+    archived: Arc<ArchivedTotal>,
 }
 
 impl Dictionary {
@@ -240,7 +252,9 @@ impl Dictionary {
             log,
             txns,
             tree,
+            sizes: state.specs.sizes(),
             state: Mutex::new(state),
+            archived: Arc::default(),
         })
     }
 
@@ -338,11 +352,12 @@ impl Dictionary {
 
     /// Memory of all definitions, in bytes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let state = self.state.lock();
-        let specs: usize = state.specs.values().map(TableSpec::memory_bytes).sum();
-        // Each table's name stands in a map of its own, and each index's number.
-        let names: usize = state.names.keys().map(|name| NAME_BYTES + name.len()).sum();
-        (specs + names + state.by_index.len() * NUMBER_BYTES) as u64
+        self.sizes.bytes()
+    }
+
+    /// What the delete archives of all tables hold.
+    pub(crate) fn archived(&self) -> &Arc<ArchivedTotal> {
+        &self.archived
     }
 
     fn open_id(&self, state: &mut State, id: TableId) -> Result<Arc<Table>> {
@@ -351,7 +366,7 @@ impl Dictionary {
         }
         let spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         assert_eq!(spec.id, id, "a definition of another table");
-        let table = Table::new(spec, &self.pool);
+        let table = Table::new(spec, &self.pool, &self.archived);
         if let Some(carried) = state.carried.get(&id) {
             table.raise_auto_increment(carried.auto_increment);
             table.rows.store(carried.rows, Ordering::Relaxed);
@@ -446,13 +461,9 @@ impl Dictionary {
         names.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Name of the table an index belongs to and the index's own, for display.
+    /// Name of the table an index belongs to and the index's own. What is only shown asks [`Dictionary::names`].
     pub fn names_of_index(&self, index: IndexId) -> Option<(String, String)> {
-        let state = self.state.lock();
-        let id = state.by_index.get(&index)?;
-        let spec = state.specs.get(id)?;
-        let name = spec.indexes.iter().find(|i| i.id == index)?.name.clone();
-        Some((spec.name.clone(), name))
+        self.state.lock().names_of_index(index)
     }
 
     /// The names of a table's indexes in their order, as they are now: an open table keeps those that it was
@@ -509,8 +520,8 @@ impl Dictionary {
     }
 
     /// Tables there are.
-    pub fn table_count(&self) -> usize {
-        self.state.lock().specs.len()
+    pub fn table_count(&self) -> u64 {
+        self.sizes.tables()
     }
 
     /// Tables that outlive the server.

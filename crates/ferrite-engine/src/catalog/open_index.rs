@@ -6,7 +6,7 @@
 //! in the background looks at it under the table's `in_use` (`Table::stay_in`), which is taken
 //! exclusively between the two: who saw the index there is out of it when its pages go.
 
-use crate::catalog::delete_archive::DeleteArchive;
+use crate::catalog::delete_archive::{ArchivedTotal, DeleteArchive};
 use crate::catalog::spec::IndexSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,11 @@ pub(crate) struct OpenIndex {
 }
 
 impl OpenIndex {
-    pub(crate) fn new(spec: &IndexSpec, pool: &Arc<Pool>) -> OpenIndex {
+    pub(crate) fn new(
+        spec: &IndexSpec,
+        pool: &Arc<Pool>,
+        archived: &Arc<ArchivedTotal>,
+    ) -> OpenIndex {
         assert!(
             spec.root != PageId::NONE && spec.id.0 != 0,
             "index {} has no tree",
@@ -33,7 +37,7 @@ impl OpenIndex {
         );
         OpenIndex {
             tree: Tree::new(pool.clone(), spec.id, spec.root),
-            archive: DeleteArchive::default(),
+            archive: DeleteArchive::new(archived.clone()),
             usable_from: AtomicU64::new(0),
             gone: AtomicBool::new(false),
         }

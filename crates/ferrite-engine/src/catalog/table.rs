@@ -3,7 +3,7 @@
 //! Counters are estimates kept per process and carried over by checkpoints; they never decide
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
-use crate::catalog::delete_archive::DeleteArchive;
+use crate::catalog::delete_archive::{ArchivedTotal, DeleteArchive};
 use crate::catalog::links::Links;
 use crate::catalog::load_buffer::LoadBuffer;
 use crate::catalog::open_index::OpenIndex;
@@ -94,8 +94,8 @@ pub struct Entered<'t> {
 }
 
 impl Table {
-    pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>) -> Table {
-        let open = |i| Arc::new(OpenIndex::new(i, pool));
+    pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>, archived: &Arc<ArchivedTotal>) -> Table {
+        let open = |i| Arc::new(OpenIndex::new(i, pool, archived));
         let indexes = spec.indexes.iter().map(open).collect();
         Table::of(spec, indexes)
     }

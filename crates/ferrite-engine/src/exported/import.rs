@@ -128,7 +128,7 @@ impl Session {
             indexes: made,
             ..spec
         };
-        let filling = Table::new(spec, &engine.pool);
+        let filling = Table::new(spec, &engine.pool, engine.dict.archived());
         filling.loading.store(true, Ordering::SeqCst);
         Ok(Filling {
             table: Arc::new(filling),

@@ -1,6 +1,8 @@
 //! The engine's figures: each status variable `Ferrite_...` by name, with its meaning and its value now.
 //!
-//! Locking: none for long; sizes are read one after the other, so that sums of them may be of different moments.
+//! Locking: none for long, and none that is held over a wait for the log or the disk: the server asks for all of them at any
+//! SHOW STATUS, also while everything stands still. Sizes are read one after the other, so that sums of them may be of
+//! different moments.
 
 use crate::introspection::metric::{Metric, Subsystem};
 use crate::introspection::wait_metrics;
@@ -61,7 +63,7 @@ impl Engine {
             ),
             dictionary.gauge(
                 "tables",
-                self.dict.table_count() as u64,
+                self.dict.table_count(),
                 "Number of tables in the dictionary",
             ),
         ]

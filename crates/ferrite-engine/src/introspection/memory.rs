@@ -3,7 +3,7 @@
 //! The parts that can grow are told by those who have them; what the allocator has given out beyond
 //! them is one more part, so that the parts add up to all there is.
 //!
-//! Locking: that of the parts, one after the other.
+//! Locking: that of the parts, one after the other; none of them is held over a wait for the log or the disk.
 
 use crate::maintenance::background::SWEEP_ROUNDS;
 use crate::state::engine::Engine;
@@ -39,7 +39,7 @@ const fn part(
 
 impl Engine {
     /// Memory by parts, the largest first as a rule; they add up to all that the core has. Looks at every
-    /// table's definition: for users, not for a loop.
+    /// connection: for users, not for a loop.
     pub fn memory(&self) -> Vec<MemoryPart> {
         let (pages, headers) = self.pool.memory_bytes();
         debug_assert!(pages > 0 && headers > 0, "a pool without frames");
@@ -169,10 +169,8 @@ impl Engine {
 
     /// Undo that is not in the file.
     fn undo_memory_bytes(&self) -> u64 {
-        let slots: Vec<_> = self.slots.lock().clone();
-        let each = slots
-            .iter()
-            .map(|slot| slot.state.lock().undo.memory_bytes());
-        (each.sum::<usize>() + self.unsettled.known_bytes()) as u64
+        let slots = self.all_slots();
+        let each = slots.iter().map(|slot| slot.figures.undo_memory_bytes());
+        each.sum::<u64>() + self.unsettled.known_bytes_now()
     }
 }

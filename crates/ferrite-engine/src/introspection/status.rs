@@ -1,15 +1,16 @@
 //! What the engine says of itself: sections of text, running transactions, open snapshots.
 //!
-//! Locking: each transaction's state is locked alone while its row is made.
+//! Locking: none that is held over a wait for the log or the disk: of transactions it shows their figures (`slot_figures`),
+//! which may be of different moments.
 
 use crate::introspection::metric::Metric;
 use crate::state::engine::Engine;
-use crate::state::slot::{Isolation, Standing};
+use crate::state::slot::Isolation;
+use crate::state::slot_figures::Stands;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::time;
 use ferrite_txn::SnapshotView;
-use ferrite_types::{Csn, TxnId};
-use std::collections::BTreeSet;
+use ferrite_types::Csn;
 
 /// A running transaction.
 #[derive(Clone, Debug)]
@@ -44,7 +45,8 @@ pub struct SnapshotRow {
     /// Commit number it reads at.
     pub csn: u64,
     /// Bytes of versions and deleted entries kept for it: what goes if it ends, unless a
-    /// younger snapshot needs it, too. What is still in the ring does not count.
+    /// younger snapshot needs it, too. What is still in the ring does not count, nor do deleted
+    /// entries while tables are being changed.
     pub held_bytes: u64,
     /// How many versions and entries that is.
     pub held_rows: u64,
@@ -58,9 +60,7 @@ impl Engine {
 
     /// Entries in all delete archives, and their bytes.
     pub(crate) fn archived(&self) -> (u64, u64) {
-        let tables = self.dict.open_tables();
-        let archives = tables.iter().flat_map(|t| t.archives());
-        archives.fold((0, 0), |(n, b), a| (n + a.count(), b + a.bytes()))
+        self.dict.archived().get()
     }
 
     /// SHOW ENGINE STATUS, a section at a time.
@@ -119,25 +119,29 @@ impl Engine {
         let now_us = time::now_us();
         let now_unix = time::unix_us();
         let unix_s = |us: u64| now_unix.saturating_sub(now_us.saturating_sub(us)) / 1_000_000;
-        let unsettled: BTreeSet<TxnId> = self.unsettled.all().iter().map(|(txn, _)| *txn).collect();
+        let unsettled = self.unsettled.ids_now();
         let mut rows = Vec::new();
         for slot in self.all_slots() {
-            let state = slot.state.lock();
+            let (txn, stands) = (slot.figures.txn(), slot.figures.stands());
             let locks_held = slot.owner.locks_held();
             let waiting = slot.owner.waiting_since_us();
-            if state.txn.is_frozen() && locks_held == 0 && waiting.is_none() {
+            if txn.is_frozen() && locks_held == 0 && waiting.is_none() {
                 continue;
             }
-            let name = match (waiting, &state.standing) {
+            // Its turn is to come: one from before the restart, which no connection has.
+            let is_cut_off = || match &unsettled {
+                Some(unsettled) => unsettled.contains(&txn),
+                None => slot.owner.thread_id == 0,
+            };
+            let name = match (waiting, stands) {
                 (Some(_), _) => "LOCK WAIT",
-                (None, Standing::RollingBack { .. }) => "ROLLING BACK",
-                (None, Standing::Prepared(_)) => "PREPARED",
-                // Its turn is to come.
-                (None, Standing::Active) if unsettled.contains(&state.txn) => "ROLLING BACK",
-                (None, Standing::Active | Standing::None) => "RUNNING",
+                (None, Stands::RollingBack) => "ROLLING BACK",
+                (None, Stands::Prepared) => "PREPARED",
+                (None, Stands::Active) if is_cut_off() => "ROLLING BACK",
+                (None, Stands::Active | Stands::Nowhere) => "RUNNING",
             };
             rows.push(TrxRow {
-                txn_id: state.txn.0,
+                txn_id: txn.0,
                 thread_id: slot.owner.thread_id,
                 started_unix_s: unix_s(match slot.started_us.load(Ordering::Relaxed) {
                     0 => now_us,
@@ -145,7 +149,7 @@ impl Engine {
                 }),
                 rows_changed: slot.rows_changed.load(Ordering::Relaxed),
                 locks_held,
-                undo_bytes: state.undo.position().0,
+                undo_bytes: slot.figures.undo_bytes(),
                 waiting_since_unix_s: waiting.map_or(0, unix_s),
                 state: name,
                 isolation: Isolation::name_of(slot.isolation.load(Ordering::Relaxed)),
@@ -168,7 +172,7 @@ impl Engine {
         };
         self.txns.refresh();
         self.versions.each_held(&self.txns, &mut add);
-        for table in self.dict.open_tables() {
+        for table in self.dict.names().open_tables() {
             for delete_archive in table.archives() {
                 delete_archive.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
             }

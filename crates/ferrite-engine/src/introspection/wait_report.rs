@@ -1,6 +1,10 @@
 //! What the engine says of waits: sums by reason, and the journals of long ones and of deadlocks
 //! with names instead of numbers.
+//!
+//! Locking: that of the journals; of the dictionary none that could be held for long (`names`): also what the server does
+//! while a change of the dictionary waits can be looked at.
 
+use crate::catalog::dictionary::names::{Named, Names};
 use crate::state::engine::Engine;
 use ferrite_lock::{Deadlock, DeadlockMember};
 use ferrite_sync::waits::{self, LongWait, Of, Reason};
@@ -93,18 +97,19 @@ impl Engine {
 
     /// Long waits, oldest first; of the last thousand or so.
     pub fn long_waits(&self) -> Vec<LongWaitRow> {
-        let named = |wait: LongWait| self.named(wait);
+        let names = self.dict.names();
+        let named = |wait: LongWait| self.named(wait, &names);
         waits::long_waits().into_iter().map(named).collect()
     }
 
-    fn named(&self, wait: LongWait) -> LongWaitRow {
-        let of_index = |index| self.dict.names_of_index(index).unwrap_or_default();
+    fn named(&self, wait: LongWait, names: &Names<'_>) -> LongWaitRow {
+        let of_index = |index| names.index(index).known().unwrap_or_default();
         let ((table, index), page, holder_thread_id) = match wait.of {
             Of::Nothing => (Default::default(), 0, 0),
             Of::Index { index, holder } => (of_index(IndexId(index)), 0, holder),
             Of::Table { table, holder } => {
-                let name = self.dict.name_of(TableId(table)).unwrap_or_default();
-                ((name, String::new()), 0, holder)
+                let name = names.table(TableId(table)).known();
+                ((name.unwrap_or_default(), String::new()), 0, holder)
             }
             Of::Page(page) => (of_index(self.store.index_of(PageId(page))), page, 0),
         };
@@ -129,6 +134,7 @@ impl Engine {
             "deadlock of {} transactions, each waits for the next and the last for the first",
             deadlock.size
         );
+        let names = self.dict.names();
         for (i, m) in deadlock.members.iter().enumerate() {
             let end = if m.victim { " (rolled back)" } else { "" };
             let _ = write!(
@@ -139,7 +145,7 @@ impl Engine {
                 m.thread_id,
                 m.changes,
                 m.wanted,
-                self.locked_thing(m.index, &m.key),
+                locked_thing(&names, m.index, &m.key),
             );
             if !m.query.is_empty() {
                 let _ = write!(text, ": {}", String::from_utf8_lossy(&m.query));
@@ -150,10 +156,12 @@ impl Engine {
 
     /// The latest deadlocks, oldest first, a row for each of their members.
     pub fn deadlock_rows(&self) -> Vec<DeadlockRow> {
+        let names = self.dict.names();
         let mut rows = Vec::new();
         for deadlock in self.locks.deadlocks() {
             for (i, member) in deadlock.members.iter().enumerate() {
-                let (table, index) = self.names_of_lock(member.index, &member.key);
+                let (table, index) = names_of_lock(&names, member.index, &member.key);
+                let (table, index) = (table.known().unwrap_or_default(), index);
                 rows.push(DeadlockRow {
                     number: deadlock.number,
                     at_unix_us: deadlock.at_unix_us,
@@ -165,32 +173,6 @@ impl Engine {
             }
         }
         rows
-    }
-
-    /// Table and index of a lock; the latter empty for a lock on a table, both if it is gone.
-    fn names_of_lock(&self, index: IndexId, key: &[u8]) -> (String, String) {
-        if index.0 != 0 {
-            return self.dict.names_of_index(index).unwrap_or_default();
-        }
-        let id = key.get(..8).and_then(|id| id.try_into().ok());
-        let name = id.and_then(|id| self.dict.name_of(TableId(u64::from_be_bytes(id))));
-        (name.unwrap_or_default(), String::new())
-    }
-
-    /// What a lock is on. Index 0 has the locks of tables; their keys begin with the table's id.
-    fn locked_thing(&self, index: IndexId, key: &[u8]) -> String {
-        let (table, name) = self.names_of_lock(index, key);
-        match (index.0, table.is_empty()) {
-            (0, true) => return "table (dropped)".into(),
-            (0, false) => return format!("table {table}"),
-            (_, true) => return "a dropped index".into(),
-            _ => {}
-        }
-        let mut text = format!("index {name} of table {table}, key 0x");
-        for byte in key.iter().take(KEY_SHOWN) {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
     }
 
     /// SHOW ENGINE STATUS: reasons that happened, a line each.
@@ -210,4 +192,37 @@ impl Engine {
         let sums = self.wait_sums().into_iter().filter(happened);
         sums.map(line).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Table and index of a lock; the latter empty for a lock on a table, and if the former is not known.
+fn names_of_lock(names: &Names<'_>, index: IndexId, key: &[u8]) -> (Named<String>, String) {
+    if index.0 != 0 {
+        return match names.index(index) {
+            Named::As((table, index)) => (Named::As(table), index),
+            Named::Gone => (Named::Gone, String::new()),
+            Named::Unknown => (Named::Unknown, String::new()),
+        };
+    }
+    let id = key.get(..8).and_then(|id| id.try_into().ok());
+    let id = id.map(|id| TableId(u64::from_be_bytes(id)));
+    (id.map_or(Named::Gone, |id| names.table(id)), String::new())
+}
+
+/// What a lock is on. Index 0 has the locks of tables; their keys begin with the table's id.
+fn locked_thing(names: &Names<'_>, index: IndexId, key: &[u8]) -> String {
+    let (table, name) = names_of_lock(names, index, key);
+    let mut text = match (index.0, table) {
+        (0, Named::Gone) => return "table (dropped)".into(),
+        (0, Named::Unknown) => {
+            return "table (its name is not known: tables are being changed)".into()
+        }
+        (0, Named::As(table)) => return format!("table {table}"),
+        (_, Named::Gone) => return "a dropped index".into(),
+        (number, Named::Unknown) => format!("index number {number}, key 0x"),
+        (_, Named::As(table)) => format!("index {name} of table {table}, key 0x"),
+    };
+    for byte in key.iter().take(KEY_SHOWN) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }

@@ -135,7 +135,7 @@ impl Session {
             let spec = engine.dict.make_tree_for(table, spec)?;
             let storage = engine.storage.clone();
             build.parts.push(Part {
-                open: Arc::new(OpenIndex::new(&spec, &engine.pool)),
+                open: Arc::new(OpenIndex::new(&spec, &engine.pool, engine.dict.archived())),
                 sorter: Some(Sorter::new(storage, spec.id.0, most_bytes)),
                 spec,
             });

@@ -2,7 +2,8 @@
 //! everything above shares.
 //!
 //! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
-//! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
+//! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it, and
+//! `slot_figures`: what is shown of it;
 //! `undo_list`, its file `undo_area`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `unsettled`: those without a session; `prepared_on`: what prepared ones have changed. `purge_queue` and `purge_work`: what is to be
 //! purged; `page_set`, `sweeps`: of large transactions. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
@@ -26,6 +27,7 @@ pub(crate) mod prepared_on;
 pub(crate) mod purge_queue;
 pub(crate) mod purge_work;
 pub(crate) mod slot;
+pub(crate) mod slot_figures;
 pub(crate) mod snapshots;
 pub(crate) mod sweeps;
 pub(crate) mod throttle;

@@ -4,11 +4,13 @@
 //! Invariants: the undo list is exact at a log position, for it grows under the slot's mutex around
 //! the append of the record that it undoes; a checkpoint copies it under the same mutex.
 //!
-//! Locking: a slot's mutex is taken under a leaf's latch and over the append to the log.
+//! Locking: a slot's mutex is taken under a leaf's latch and over the append to the log, which may wait for room; over the
+//! writing of undo, too. What is shown of a transaction is read without it (`slot_figures`).
 
 use crate::log_records::values::Value;
 use crate::log_records::xid::Xid;
 use crate::state::prepared_on::PreparedOn;
+use crate::state::slot_figures::{SlotFigures, Stands};
 use crate::state::touched::Touched;
 use crate::state::undo_area::UndoArea;
 use crate::state::undo_list::UndoList;
@@ -60,12 +62,22 @@ pub(crate) enum Standing {
     },
 }
 
+impl Standing {
+    fn stands(&self) -> Stands {
+        match self {
+            Standing::None => Stands::Nowhere,
+            Standing::Active => Stands::Active,
+            Standing::Prepared(_) => Stands::Prepared,
+            Standing::RollingBack { .. } => Stands::RollingBack,
+        }
+    }
+}
+
 /// The part of a transaction that others look at; its undo list is exact at a log position.
-#[derive(Default)]
 pub(crate) struct SlotState {
     /// Frozen while no transaction has changed anything.
     pub txn: TxnId,
-    pub standing: Standing,
+    standing: Standing,
     pub undo: UndoList,
     /// Values that become garbage when it commits, as far as the log has them. With `txn`
     /// frozen: it has committed, and they are on their way to the purge queue.
@@ -74,9 +86,32 @@ pub(crate) struct SlotState {
     pub touched: Touched,
     /// Where these are counted while it is prepared.
     counted: Option<Arc<PreparedOn>>,
+    /// The same for who does not wait for the mutex.
+    figures: Arc<SlotFigures>,
 }
 
 impl SlotState {
+    fn new(figures: Arc<SlotFigures>) -> SlotState {
+        let mut undo = UndoList::default();
+        undo.tell(figures.clone());
+        debug_assert!(figures.txn().is_frozen() && figures.stands() == Stands::Nowhere);
+        SlotState {
+            txn: TxnId::FROZEN,
+            standing: Standing::None,
+            undo,
+            garbage: Vec::new(),
+            touched: Touched::default(),
+            counted: None,
+            figures,
+        }
+    }
+
+    fn stand(&mut self, standing: Standing) {
+        self.figures.set_stands(standing.stands());
+        self.standing = standing;
+        debug_assert_eq!(self.figures.txn(), self.txn, "another's figures");
+    }
+
     /// Its first change is about to come.
     pub(crate) fn begin(&mut self, txn: TxnId) {
         assert!(
@@ -99,15 +134,17 @@ impl SlotState {
         );
         debug_assert!(self.touched.all().is_empty(), "{txn}: another's indexes");
         self.txn = txn;
-        self.standing = Standing::Active;
+        self.figures.set_txn(txn);
+        self.stand(Standing::Active);
     }
 
     /// A transaction that recovery has found without an end.
     pub(crate) fn recover(&mut self, txn: TxnId, undo: UndoList, xid: Option<Xid>) {
         self.begin(txn);
         self.undo = undo;
+        self.undo.tell(self.figures.clone());
         if let Some(xid) = xid {
-            self.standing = Standing::Prepared(xid);
+            self.stand(Standing::Prepared(xid));
         }
     }
 
@@ -131,7 +168,7 @@ impl SlotState {
             "prepared twice, or ended"
         );
         assert!(!self.txn.is_frozen(), "no transaction is prepared");
-        self.standing = Standing::Prepared(xid);
+        self.stand(Standing::Prepared(xid));
     }
 
     /// The word to roll it back is in the log: from here on it is one without an end, as after a crash.
@@ -141,7 +178,7 @@ impl SlotState {
             "decided, and not prepared"
         );
         assert!(!self.txn.is_frozen(), "no transaction is decided");
-        self.standing = Standing::Active;
+        self.stand(Standing::Active);
         self.count_no_more();
         debug_assert!(self.xid().is_none() && !self.is_prepared());
     }
@@ -150,7 +187,7 @@ impl SlotState {
     pub(crate) fn begin_rollback(&mut self) {
         let was_prepared = self.is_prepared();
         assert!(!self.txn.is_frozen(), "a rollback of nothing");
-        self.standing = Standing::RollingBack { was_prepared };
+        self.stand(Standing::RollingBack { was_prepared });
     }
 
     /// The log says that nothing but its rollback is left of a prepared one, which has failed half way.
@@ -172,7 +209,7 @@ impl SlotState {
                 was_prepared: false
             }
         ) {
-            self.standing = Standing::Active;
+            self.stand(Standing::Active);
         }
     }
 
@@ -205,7 +242,8 @@ impl SlotState {
     /// As [`SlotState::end`], but the values it leaves stay for now.
     pub(crate) fn end_of_list(&mut self, area: &UndoArea) {
         self.txn = TxnId::FROZEN;
-        self.standing = Standing::None;
+        self.figures.set_txn(TxnId::FROZEN);
+        self.stand(Standing::None);
         self.undo.clear(area);
         self.count_no_more();
         self.touched.clear();
@@ -219,6 +257,8 @@ impl SlotState {
 /// The part of a session's transaction that a checkpoint copies.
 pub(crate) struct TxnSlot {
     pub state: Mutex<SlotState>,
+    /// What is shown of it, without the mutex.
+    pub figures: Arc<SlotFigures>,
     pub owner: Arc<Owner>,
     /// When the first statement began, us of the monotonic clock, to 50 ms; 0: idle.
     pub started_us: AtomicU64,
@@ -229,8 +269,10 @@ pub(crate) struct TxnSlot {
 
 impl TxnSlot {
     pub(crate) fn new(owner: Arc<Owner>) -> TxnSlot {
+        let figures = Arc::new(SlotFigures::default());
         TxnSlot {
-            state: Mutex::new(SlotState::default()),
+            state: Mutex::new(SlotState::new(figures.clone())),
+            figures,
             owner,
             started_us: AtomicU64::new(0),
             rows_changed: AtomicU64::new(0),

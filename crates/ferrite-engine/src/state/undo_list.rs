@@ -10,7 +10,9 @@
 //! Locking: a list is under its transaction's slot mutex. No latch may be
 //! held when a list spills or reads a chunk back.
 
+use crate::state::slot_figures::SlotFigures;
 use crate::state::undo_area::{Chunk, UndoArea, CHUNK_BYTES};
+use ferrite_sync::Arc;
 use ferrite_types::{ByteReader, Error, Result, UndoPosition};
 
 /// A tail of so many bytes spills its oldest chunk.
@@ -29,9 +31,25 @@ pub(crate) struct UndoList {
     tail: Vec<u8>,
     /// Bytes of the tail before which it is not spilled, if it need not be: there was no space.
     spill_again_at: usize,
+    /// Where its size is told, of the list of a slot.
+    figures: Option<Arc<SlotFigures>>,
 }
 
 impl UndoList {
+    /// Its size is told there from here on.
+    pub(super) fn tell(&mut self, figures: Arc<SlotFigures>) {
+        debug_assert!(self.figures.is_none(), "a list of two slots");
+        self.figures = Some(figures);
+        self.tell_size();
+    }
+
+    #[inline]
+    fn tell_size(&self) {
+        if let Some(figures) = &self.figures {
+            figures.set_undo(self.position().0, self.memory_bytes());
+        }
+    }
+
     /// The file has a place for every chunk of the list. What is in a chunk is found out by who needs it.
     ///
     /// # Errors
@@ -48,6 +66,7 @@ impl UndoList {
             chunks,
             tail,
             spill_again_at: 0,
+            figures: None,
         }
     }
 
@@ -81,6 +100,7 @@ impl UndoList {
             Some(entry),
             "the last entry reads differently"
         );
+        self.tell_size();
     }
 
     /// The tail has grown long: call [`UndoList::spill`].
@@ -131,6 +151,7 @@ impl UndoList {
         // All at once: a tail that could not be spilled for long is long.
         self.tail.drain(..moved);
         assert_eq!(self.position(), position, "undo is lost by spilling it");
+        self.tell_size();
         result
     }
 
@@ -164,6 +185,7 @@ impl UndoList {
         self.chunks.pop();
         assert_eq!(self.position(), position, "undo is lost by reading it back");
         area.release(chunk);
+        self.tell_size();
         Ok(true)
     }
 
@@ -196,6 +218,7 @@ impl UndoList {
         debug_assert!(left.0 >= self.base(), "an entry that is not in memory");
         let keep = left.0.saturating_sub(self.base());
         self.tail.truncate(keep as usize);
+        self.tell_size();
     }
 
     /// Forgets everything after a position.
@@ -225,6 +248,7 @@ impl UndoList {
         }
         self.chunks.drain(..).for_each(|c| area.release(c));
         debug_assert_eq!(self.position(), UndoPosition::START, "undo is left");
+        self.tell_size();
     }
 
     /// Reads the list backwards without changing it.
@@ -297,7 +321,6 @@ mod tests {
     use super::*;
     use ferrite_io::sim::SimStorage;
     use ferrite_sync::random::Rng;
-    use ferrite_sync::Arc;
 
     fn entry(n: u64) -> Vec<u8> {
         let mut rng = Rng::new(n);

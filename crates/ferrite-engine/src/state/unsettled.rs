@@ -32,6 +32,8 @@ pub(crate) struct Unsettled {
     end: AtomicU64,
     /// Undo of those that the start has decided to roll back and has undone at once, in bytes.
     undone_at_once: AtomicU64,
+    /// Memory of what is known, in bytes, when it was last asked for.
+    shown_bytes: AtomicU64,
     /// Waits of readers.
     pub waits: Counter,
 }
@@ -305,8 +307,23 @@ impl Unsettled {
     /// Memory of what is known, in bytes.
     pub(crate) fn known_bytes(&self) -> usize {
         let slots = self.slots.read();
-        let known = slots.entries.values().filter_map(|l| l.known.as_ref());
-        known.map(|k| k.memory_bytes()).sum()
+        known_bytes_of(&slots)
+    }
+
+    /// The same for who must not wait: `slots` is held while a slot is waited for, whose
+    /// transaction may wait for room. What it was before, then.
+    pub(crate) fn known_bytes_now(&self) -> u64 {
+        if let Some(slots) = self.slots.try_read() {
+            let bytes = known_bytes_of(&slots) as u64;
+            self.shown_bytes.store(bytes, Ordering::Relaxed);
+        }
+        self.shown_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Their ids, likewise; None: they cannot be had now.
+    pub(crate) fn ids_now(&self) -> Option<BTreeSet<TxnId>> {
+        let slots = self.slots.try_read()?;
+        Some(slots.entries.keys().copied().collect())
     }
 
     /// All of them, those with the least undo first.
@@ -540,6 +557,11 @@ impl Unsettled {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         assert!(left > 0, "more are settled than there were");
     }
+}
+
+fn known_bytes_of(slots: &Slots) -> usize {
+    let known = slots.entries.values().filter_map(|l| l.known.as_ref());
+    known.map(|k| k.memory_bytes()).sum()
 }
 
 #[cfg(test)]

@@ -9,5 +9,6 @@ mod full_disk;
 mod history_memory;
 mod huge;
 mod log_room;
+mod shown;
 mod throttle;
 mod xa;

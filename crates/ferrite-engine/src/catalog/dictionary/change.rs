@@ -88,7 +88,7 @@ impl Dictionary {
         assert!(other.is_none(), "{} is there already", spec.name);
         state.specs.insert(spec.id, spec.clone());
         set_page_options(&self.pool, &spec);
-        let table = Arc::new(Table::new(spec, &self.pool));
+        let table = Arc::new(Table::new(spec, &self.pool, &self.archived));
         table.raise_auto_increment(auto_increment.max(1));
         table.set_usable_from(self.txns.mark());
         state.open.insert(table.id(), table.clone());
@@ -294,7 +294,7 @@ impl Dictionary {
         }
         state.gone(name, id);
         state.carried.remove(&id);
-        let spec = state.specs.remove(&id).ok_or(Error::NotFound)?;
+        let spec = state.specs.remove(id).ok_or(Error::NotFound)?;
         for index in &spec.indexes {
             let of = state.by_index.remove(&index.id);
             assert_eq!(of, Some(id), "an index of another table is dropped");
