@@ -64,6 +64,10 @@ def fill(disk: Path) -> Path:
     return filler
 
 
+def _disk_full(session: Session) -> str:
+    return str(session.run("SHOW GLOBAL STATUS LIKE 'Ferrite\\_disk\\_full'")[0][1])
+
+
 def _until_refused(session: Session, statement: str) -> int:
     """Runs the statement with a new number each time until it fails; the error number."""
     for number in range(2000):
@@ -111,10 +115,12 @@ def scenario_full_disk_is_error_1114(env: Env) -> None:
             _is_told_well(s, mode, "INSERT INTO t (b) VALUES ('x'), (REPEAT('a', 900000 + {n}))")
             _is_told_well(s, mode, "INSERT IGNORE INTO t (b) VALUES (REPEAT('a', 500000 + {n}))")
             _is_told_well(s, mode, "INSERT INTO t (b) SELECT REPEAT('a', 500000 + seq + {n}) FROM seq_1_to_5")
+        equal(_disk_full(s), "1", "Ferrite_disk_full on a full disk")
         s.run(f"SET sql_mode='{STRICT}'")
         s.run("CALL grow()")
         equal(s.run("SELECT number FROM seen"), [(1114,)], "what the handler for 1114 saw")
         _goes_on(env, s, filler)
+        env.eventually("Ferrite_disk_full is 0 again", lambda: _disk_full(s) == "0")
 
 
 @options("--ferrite-log-budget=16M")

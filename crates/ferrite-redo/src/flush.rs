@@ -51,6 +51,7 @@ impl Desk for Log {
                     if matches!(e, Error::DiskFull(_)) {
                         self.stats.waits_disk_full.inc();
                         reason = Reason::DiskFull;
+                        self.stands_still.store(true, Ordering::Relaxed);
                     }
                     self.may_stand_still(&mut ending_since_us, e)?;
                     thread::sleep_ms(RETRY_MS);
@@ -59,6 +60,7 @@ impl Desk for Log {
                     if let Some(begun) = begun {
                         booked(reason, Of::Nothing, time::now_us() - begun);
                     }
+                    self.stands_still.store(false, Ordering::Relaxed);
                     self.keeper.set();
                     return result;
                 }

@@ -61,6 +61,8 @@ pub struct Log {
     pub(crate) space: Mutex<()>,
     pub(crate) space_given: Condvar,
     pub(crate) space_waiters: AtomicUsize,
+    /// Who writes the log stands still: the disk is full.
+    pub(crate) stands_still: AtomicBool,
     pub(crate) stats: Counters,
 }
 
@@ -164,6 +166,7 @@ impl Log {
             space: Mutex::new(()),
             space_given: Condvar::new(),
             space_waiters: AtomicUsize::new(0),
+            stands_still: AtomicBool::new(false),
             stats: Counters::default(),
         }))
     }
@@ -408,6 +411,13 @@ impl Log {
             Some(Error::Io(text)) => Err(Error::Io(told(text))),
             Some(other) => Err(other),
         }
+    }
+
+    /// There was no space for a further file when one was last wanted, or the log stands still because there is none now.
+    /// Waits for nobody.
+    pub fn is_disk_full(&self) -> bool {
+        let stands = self.stands_still.load(Ordering::Relaxed);
+        stands || matches!(self.segs.why_tight(), Some(Error::DiskFull(_)))
     }
 
     /// Tries now what the background tries from time to time: to have files prepared again, after

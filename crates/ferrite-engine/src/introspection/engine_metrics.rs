@@ -8,6 +8,7 @@ use crate::introspection::metric::{Metric, Subsystem};
 use crate::introspection::wait_metrics;
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::Ordering;
+use ferrite_types::Error;
 
 impl Engine {
     /// Every figure there is.
@@ -121,11 +122,23 @@ impl Engine {
                 "Bytes of the store free for reuse",
             ),
             of.gauge(
+                "disk_full",
+                u64::from(self.is_disk_full()),
+                "1 if the disk is full: changes are refused, or the log waits for space",
+            ),
+            of.gauge(
                 "store_encrypted",
                 u64::from(self.is_encrypted()),
                 "1 if all files are encrypted",
             ),
         ]
+    }
+
+    /// When something was last to be written there was no space for it, of pages or of the log. Also while everybody
+    /// waits for it: a wait counts when it has ended.
+    fn is_disk_full(&self) -> bool {
+        let pages = self.pool.refusal(false);
+        matches!(pages, Some(Error::DiskFull(_))) || self.log.is_disk_full()
     }
 
     pub(super) fn metrics_second_tier(&self) -> Vec<Metric> {

@@ -8,6 +8,7 @@ use ferrite_engine::{Config, Engine, Named, Session, SilentCallbacks, Table};
 use ferrite_io::sim::{IoOp, SimStorage};
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::{thread, Arc};
+use ferrite_types::Error;
 
 const WRITER: u64 = 7;
 const ROWS: u64 = 100_000;
@@ -167,5 +168,28 @@ fn figures_of_the_dictionary_follow_its_changes() {
         metric(&engine, "delete_archive_bytes") == 0
     });
     assert_eq!(metric(&engine, "delete_archive_entries"), 0);
+    engine.close().unwrap();
+}
+
+/// A wait for space is counted when it has ended: that there is none is told while it lasts.
+#[test]
+fn a_full_disk_is_told_while_it_is_full() {
+    let disk = SimStorage::new(73);
+    let engine = start(&disk);
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(metric(&engine, "disk_full"), 0);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let refused = (0..ROWS).find_map(|n| {
+        let result = insert(&mut s, &t, n, &[b'x'; 900]);
+        s.commit(true).unwrap();
+        result.err()
+    });
+    assert!(matches!(refused, Some(Error::DiskFull(_))), "{refused:?}");
+    assert_eq!(metric(&engine, "disk_full"), 1);
+    disk.set_capacity(None);
+    wait_until("room", || metric(&engine, "disk_full") == 0);
+    insert(&mut s, &t, ROWS, b"x").unwrap();
+    s.commit(false).unwrap();
     engine.close().unwrap();
 }
