@@ -96,8 +96,15 @@ void set_text(void *to, const char *text) {
   my_free(before);
 }
 
-void update_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+void set_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   set_text(to, *static_cast<const char *const *>(save));
+/* Of a value the server has the check function asked, of DEFAULT not: the privilege is asked for
+ * here, too. */
+template <bool (*may_not)(THD *), mysql_var_update_func act>
+void update_if_allowed(THD *thd, struct st_mysql_sys_var *var, void *to, const void *save) {
+  if (!may_not(thd)) act(thd, var, to, save);
+}
+
 }
 
 /* What takes long: meanwhile other settings can be read and changed. */
@@ -115,19 +122,19 @@ void set_if_done(void *to, const char *text, Do act) {
   if (unlocked(act)) set_text(to, text);
 }
 
-void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
+void set_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *dir = *static_cast<const char *const *>(save);
   const std::string base = backup_base ? backup_base : "";
   const fe_backup_plan plan = {dir, base.c_str(), 0, backup_max_kept_bytes, backup_max_rate};
   set_if_done(to, dir, [&] { return ferrite_hot_backup(thd, plan); });
 }
 
-void update_snapshot_create(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
+void set_snapshot_create(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *name = *static_cast<const char *const *>(save);
   set_if_done(to, name, [&] { return ferrite_kept_create(thd, name); });
 }
 
-void update_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+void set_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *name = *static_cast<const char *const *>(save);
   set_if_done(to, name, [&] { return ferrite_kept_drop(name); });
 }
@@ -145,6 +152,12 @@ void update_encryption_key_id(THD *, struct st_mysql_sys_var *, void *to, const 
   const unsigned int id = *static_cast<const unsigned int *>(save);
   /* The key management may be another machine, and the key's file is synced. */
   if (unlocked([id] { return ferrite::rotate_encryption_key(id); }))
+constexpr auto update_backup_base = update_if_allowed<ferrite_may_not_back_up, set_backup_base>;
+constexpr auto update_backup_dir = update_if_allowed<ferrite_may_not_back_up, set_backup_dir>;
+constexpr auto update_snapshot_create =
+    update_if_allowed<ferrite_may_not_keep, set_snapshot_create>;
+constexpr auto update_snapshot_drop = update_if_allowed<ferrite_may_not_keep, set_snapshot_drop>;
+
     *static_cast<unsigned int *>(to) = id;
 }
 

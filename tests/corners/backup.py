@@ -209,3 +209,28 @@ def scenario_a_stage_of_another_account(env: Env) -> None:
     expect("waits for no stage any more" in said and "'root'@'localhost'" in said, "the reason", said)
     stages.run("BACKUP STAGE END")
     s.run("SET GLOBAL ferrite_backup_dir = ''")
+
+
+@options(GRANTS)
+def scenario_default_needs_the_privileges_too(env: Env) -> None:
+    """SET GLOBAL ... = DEFAULT of what begins and ends backups and snapshots is refused to whom a value is."""
+    s = env.session()
+    _rows(s)
+    s.run("CREATE USER other IDENTIFIED BY 'secret'")
+    s.run("GRANT SUPER, PROCESS, SELECT ON *.* TO other")
+    other = Session(env.server.connect(user="other", password="secret", autocommit=True))
+    s.run("SET GLOBAL ferrite_backup_base = '/nowhere'")
+    s.run("SET GLOBAL ferrite_snapshot_create = 'kept'")
+    refused = 1227
+    for name in ("backup_base", "snapshot_create", "snapshot_drop"):
+        equal(other.error(f"SET GLOBAL ferrite_{name} = DEFAULT"), refused, f"DEFAULT of {name}")
+        equal(other.error(f"SET GLOBAL ferrite_{name} = ''"), refused, f"a value of {name}")
+    equal(s.value("SELECT @@ferrite_backup_base"), "/nowhere", "the base")
+    equal(s.value("SELECT @@ferrite_snapshot_create"), "kept", "the last snapshot taken")
+    s.run("SET GLOBAL ferrite_backup_base = DEFAULT")
+    s.run(f"SET GLOBAL ferrite_backup_dir = '{env.server.home / 'hot'}'")
+    equal(other.error("SET GLOBAL ferrite_backup_dir = DEFAULT"), refused, "DEFAULT of backup_dir")
+    state = "SELECT state FROM information_schema.FERRITE_BACKUP"
+    equal(s.run(state), [("WAITING",)], "the backup goes on")
+    s.run("SET GLOBAL ferrite_backup_dir = DEFAULT")
+    equal(s.run(state), [("FAILED",)], "who may ends it")
