@@ -24,6 +24,7 @@
 #include "ferrite_foreign.h"
 #include "ferrite_i_s.h"
 #include "ferrite_psi.h"
+#include "ferrite_query.h"
 #include "ferrite_share.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
@@ -114,13 +115,11 @@ static int64_t on_current_connection(uint64_t *thread_id, char *query, size_t ro
   THD *thd = current_thd;
   if (!thd) return -1;
   *thread_id = thd->thread_id;
-  size_t len = thd->query() ? std::min<size_t>(room, thd->query_length()) : 0;
-  if (len) memcpy(query, thd->query(), len);
-  return static_cast<int64_t>(len);
+  return static_cast<int64_t>(ferrite_own_query(thd, query, room));
 }
 
 static size_t on_query_of_waiter(void *thd, char *query, size_t room) {
-  return thd && room ? thd_query_safe(static_cast<THD *>(thd), query, room) : 0;
+  return thd ? ferrite_query_of(static_cast<THD *>(thd), query, room) : 0;
 }
 
 /* Parallel replication: the transaction that commits later is the victim. */
@@ -133,7 +132,7 @@ static int on_prefer_victim(void *a, void *b) {
 static int64_t on_connection_of_token(void *token, uint64_t *thread_id, char *query, size_t room) {
   THD *thd = static_cast<THD *>(token);
   *thread_id = thd->thread_id;
-  return static_cast<int64_t>(thd_query_safe(thd, query, room));
+  return static_cast<int64_t>(ferrite_query_of(thd, query, room));
 }
 
 /* ---- the rest of the handlerton -------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "ferrite_i_s_rows.h"
+#include "ferrite_query.h"
 #include "ferrite_violation.h"
 
 struct st_mysql_information_schema ferrite_i_s_descriptor = {
@@ -45,8 +46,8 @@ struct Connection {
 using Connections = std::unordered_map<uint64_t, Connection>;
 
 my_bool add_connection(THD *other, Connections *all) {
-  char text[max_query + 1];
-  const size_t length = thd_query_safe(other, text, sizeof text);
+  char text[max_query];
+  const size_t length = ferrite_query_of(other, text, sizeof text);
   (*all)[other->thread_id] = {std::string(text, length),
                               !thd_test_options(other, OPTION_RELAXED_UNIQUE_CHECKS),
                               !thd_test_options(other, OPTION_NO_FOREIGN_KEY_CHECKS)};

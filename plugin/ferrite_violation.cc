@@ -8,6 +8,7 @@
 
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
+#include "ferrite_query.h"
 
 /* As long as InnoDB's. */
 static constexpr size_t kTextBytes = 512;
@@ -28,8 +29,8 @@ static ulonglong transaction_of(THD *thd) {
 /* The strings of a place keep their memory: after a while nothing is allocated. */
 static void keep(THD *thd, const fe_link &link, const std::string &child, const std::string &parent,
                  bool in_child) {
-  char query[kQueryBytes + 1];
-  const size_t query_len = thd_query_safe(thd, query, sizeof query);
+  char query[kQueryBytes];
+  const size_t query_len = ferrite_own_query(thd, query, sizeof query);
   const uint64_t trx_id = transaction_of(thd);
   const my_hrtime_t now = my_hrtime();
   std::lock_guard<std::mutex> guard(journal_mutex);
