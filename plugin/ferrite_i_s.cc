@@ -204,31 +204,62 @@ std::string lock_data(const fe_lock_row &row) {
   return row.until.len ? hex(row.key) + ".." + hex(row.until) : hex(row.key);
 }
 
-void collect_lock(void *arg, const fe_lock_row *row) {
-  static_cast<std::vector<Lock> *>(arg)->push_back(
+/* Memory for the locks of one query; InnoDB's tables stop there, too. */
+constexpr size_t max_locks_bytes = 16 << 20;
+
+struct Locks {
+  THD *thd;
+  size_t bytes = 0;
+  bool is_cut = false;
+  std::vector<Lock> list;
+};
+
+/* Stops when the query is killed, or has taken enough. */
+int collect_lock(void *arg, const fe_lock_row *row) {
+  Locks *locks = static_cast<Locks *>(arg);
+  if (locks->thd->killed) return 1;
+  locks->is_cut = locks->bytes >= max_locks_bytes;
+  if (locks->is_cut) return 1;
+  locks->list.push_back(
       {*row, copy_of(row->mode), copy_of(row->table), copy_of(row->index), lock_data(*row)});
+  const Lock &lock = locks->list.back();
+  locks->bytes += sizeof lock + lock.table.size() + lock.index.size() + lock.data.size();
+  return 0;
+}
+
+void put_lock(THD *thd, Field **f, const Lock &lock) {
+  put(f[0], lock_id(lock.row.lock_id));
+  put(f[1], lock.row.txn_id);
+  put(f[2], lock.mode);
+  put(f[3], lock.row.of_table ? "TABLE" : "RECORD");
+  char name[2 * FN_REFLEN];
+  size_t len =
+      explain_filename(thd, lock.table.c_str(), name, sizeof name, EXPLAIN_PARTITIONS_AS_COMMENT);
+  put(f[4], name, len);
+  put_null(f, {5, 6, 7, 8, 9});
+  if (!lock.row.of_table) {
+    put_or_null(f[5], lock.index);
+    put(f[9], lock.data);
+  }
+  put(f[10], lock.row.thread_id);
+  put(f[11], lock.row.granted ? 1 : 0);
 }
 
 int fill_locks(THD *thd, TABLE_LIST *tables, Item *) {
-  return fill_rows<Lock>(thd, tables, fe_each_lock, collect_lock,
-                         [thd](Field **f, const Lock &lock) {
-                           put(f[0], lock_id(lock.row.lock_id));
-                           put(f[1], lock.row.txn_id);
-                           put(f[2], lock.mode);
-                           const bool record = !lock.index.empty();
-                           put(f[3], record ? "RECORD" : "TABLE");
-                           char name[2 * FN_REFLEN];
-                           size_t len = explain_filename(thd, lock.table.c_str(), name, sizeof name,
-                                                         EXPLAIN_PARTITIONS_AS_COMMENT);
-                           put(f[4], name, len);
-                           put_null(f, {5, 6, 7, 8, 9});
-                           if (record) {
-                             put(f[5], lock.index);
-                             put(f[9], lock.data);
-                           }
-                           put(f[10], lock.row.thread_id);
-                           put(f[11], lock.row.granted ? 1 : 0);
-                         });
+  if (may_not_look(thd)) return 1;
+  Locks locks{thd};
+  {
+    const FerriteUse use;
+    if (!use) return 0;
+    fe_each_lock(ferrite_engine, collect_lock, &locks);
+  }
+  if (thd->check_killed()) return 1;
+  if (locks.is_cut)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                        "FERRITE_LOCKS: only the first %llu locks are shown",
+                        static_cast<ulonglong>(locks.list.size()));
+  return store_rows(thd, tables, locks.list,
+                    [thd](Field **f, const Lock &lock) { put_lock(thd, f, lock); });
 }
 
 int fill_lock_waits(THD *thd, TABLE_LIST *tables, Item *) {

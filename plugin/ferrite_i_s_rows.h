@@ -86,6 +86,7 @@ template <class Row, class Put>
 int store_rows(THD *thd, TABLE_LIST *tables, const std::vector<Row> &list, Put put_row) {
   TABLE *table = tables->table;
   for (const Row &row : list) {
+    if (thd->check_killed()) return 1;
     restore_record(table, s->default_values);
     put_row(table->field, row);
     if (schema_table_store_record(thd, table)) return 1;

@@ -913,9 +913,10 @@ typedef struct {
   fe_slice until; /* empty: the one key; else a range of keys, both ends included */
   uint64_t records; /* a set of so many record locks, without their keys; 0: no set */
   int granted;
+  int of_table; /* a lock on a table; its name may be unknown (empty), and so may be an index's */
 } fe_lock_row;
-void fe_each_lock(fe_engine *engine, void (*each)(void *arg, const fe_lock_row *row),
-                  void *arg);
+/* Until `each` returns anything but 0. It is called without locks of the core. */
+void fe_each_lock(fe_engine *engine, int (*each)(void *arg, const fe_lock_row *row), void *arg);
 
 typedef struct {
   uint64_t requesting_txn_id;

@@ -419,6 +419,7 @@ pub struct fe_lock_row {
     pub until: fe_slice,
     pub records: u64,
     pub granted: c_int,
+    pub of_table: c_int,
 }
 
 #[repr(C)]

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::boundary::c_text;
 use crate::engine::{engine_of, fe_engine};
-use ferrite_types::{fnv1a, TableId, FNV_BASIS};
+use ferrite_types::TableId;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void, CString};
 
@@ -81,44 +81,33 @@ pub unsafe extern "C" fn fe_each_trx(
     }
 }
 
-/// A number for a lock that is the same in both views: it stands for owner, index and key.
-fn lock_id(thread_id: u64, index: u32, key: &[u8]) -> u64 {
-    let owner = FNV_BASIS ^ thread_id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    fnv1a(owner, index.to_le_bytes().iter().chain(key))
-}
+/// Table and index of a lock, by their numbers.
+type LockedNames = HashMap<(u32, Option<TableId>), (CString, CString)>;
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn fe_each_lock(
     engine: *mut fe_engine,
-    each: unsafe extern "C" fn(*mut c_void, *const fe_lock_row),
+    each: unsafe extern "C" fn(*mut c_void, *const fe_lock_row) -> c_int,
     arg: *mut c_void,
 ) {
     // SAFETY: a valid handle; the callback takes what the header says.
     unsafe {
         let engine = engine_of(engine);
-        let mut rows = Vec::new();
-        engine
-            .locks()
-            .each_lock(&mut |info| rows.push(info.clone()));
-        let mut names: HashMap<(u32, Option<TableId>), (CString, CString)> = HashMap::new();
-        for info in &rows {
+        let shown = engine.dict().names();
+        let mut names = LockedNames::new();
+        engine.locks().each_lock_while(&mut |info| {
             let (table, index) = names.entry((info.index.0, info.table)).or_insert_with(|| {
-                let dict = engine.dict();
-                let of_table = info.table.and_then(|table| dict.name_of(table));
-                let found = match of_table {
-                    Some(table) => Some((table, String::new())),
-                    None => dict.names_of_index(info.index),
+                let found = match info.table {
+                    Some(table) => (shown.table(table).known()).map(|name| (name, String::new())),
+                    None => shown.index(info.index).known(),
                 };
                 let (t, i) = found.unwrap_or_default();
                 (c_text(&t), c_text(&i))
             });
             let mode = c_text(info.mode);
-            // An owner has two sets in an index at most, one in each mode.
-            let set = if info.records == 0 { "" } else { info.mode };
-            let range = [&info.key[..], &info.until[..], set.as_bytes()].concat();
             let out = fe_lock_row {
-                lock_id: lock_id(info.thread_id, info.index.0, &range),
+                lock_id: info.id,
                 txn_id: info.txn.0,
                 thread_id: info.thread_id,
                 mode: mode.as_ptr(),
@@ -128,9 +117,10 @@ pub unsafe extern "C" fn fe_each_lock(
                 until: fe_slice::of(&info.until),
                 records: info.records,
                 granted: c_int::from(!info.waiting),
+                of_table: c_int::from(info.table.is_some()),
             };
-            each(arg, &out);
-        }
+            each(arg, &out) == 0
+        });
     }
 }
 
@@ -152,9 +142,9 @@ pub unsafe extern "C" fn fe_each_lock_wait(
             let out = fe_lock_wait_row {
                 requesting_txn_id: wanted.txn.0,
                 requesting_thread_id: wanted.thread_id,
-                requested_lock_id: lock_id(wanted.thread_id, wanted.index.0, &wanted.key),
+                requested_lock_id: wanted.id,
                 blocking_txn_id: edge.blocker_txn.0,
-                blocking_lock_id: lock_id(edge.blocker_thread_id, wanted.index.0, &wanted.key),
+                blocking_lock_id: edge.blocker_id,
             };
             each(arg, &out);
         }

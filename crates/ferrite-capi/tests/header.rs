@@ -52,7 +52,7 @@ fn layouts() -> Vec<Layout> {
         fe_dup_info: index_no, pk_len, pk;
         fe_row: key, payload, pk;
         fe_trx_row: txn_id, thread_id, started_unix_s, rows_changed, locks_held, undo_bytes, waiting_since_unix_s, state, isolation;
-        fe_lock_row: lock_id, txn_id, thread_id, mode, table, index, key, until, records, granted;
+        fe_lock_row: lock_id, txn_id, thread_id, mode, table, index, key, until, records, granted, of_table;
         fe_lock_wait_row: requesting_txn_id, requesting_thread_id, requested_lock_id, blocking_txn_id, blocking_lock_id;
         fe_snapshot_row: thread_id, age_ms, csn, held_bytes, held_rows;
         fe_memory_row: part, meaning, bytes, limit_bytes;

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{Arc, Histogram};
-use ferrite_types::{IndexId, TableId, TxnId};
+use ferrite_types::{fnv1a, IndexId, TableId, TxnId, FNV_BASIS};
 
 use crate::mode::{conflicts, words, Mask};
 use crate::owner::Owner;
 use crate::queue::{Queue, Waiting};
 use crate::table::LockTable;
-use crate::table_locks::{table_of, words_of, TABLES};
+use crate::table_locks::{is_auto_inc, table_of, words_of, TABLES};
 
 /// Of so many in a waiter's way each is told: a line of a thousand has half a million pairs.
 const BLOCKERS_SHOWN: usize = 16;
@@ -43,9 +43,11 @@ pub struct LockStats {
     pub bytes: u64,
 }
 
-/// One lock or request.
+/// One lock or request. Of a table's lock one for each owner, granted or waited for, whatever its stripes.
 #[derive(Clone, Debug)]
 pub struct LockInfo {
+    /// No other lock or request has it, and the same one has it in each picture.
+    pub id: u64,
     /// The owner's transaction; frozen (0) while it has changed nothing.
     pub txn: TxnId,
     /// The owner's connection.
@@ -58,7 +60,7 @@ pub struct LockInfo {
     pub until: Vec<u8>,
     /// A set of so many record locks; their keys are not known. 0: no set.
     pub records: u64,
-    /// The table, for a table lock. One row per stripe.
+    /// The table, for a table lock.
     pub table: Option<TableId>,
     /// InnoDB's words: `X`, `S,GAP`, `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`, `IX`, `AUTO_INC` ...
     pub mode: &'static str,
@@ -77,11 +79,62 @@ pub struct WaitEdge {
     pub blocker_txn: TxnId,
     /// The blocker's connection.
     pub blocker_thread_id: u64,
+    /// [`LockInfo::id`] of what is in the way: what the blocker holds, or asks for.
+    pub blocker_id: u64,
+}
+
+/// What a lock is, beside its owner and its place.
+#[derive(Clone, Copy)]
+enum Kind {
+    Granted,
+    Waiting,
+    /// An owner has one in an index in each mode at most.
+    Set(&'static str),
+    /// To that key.
+    Range(&'static str),
+}
+
+/// See [`LockInfo::id`].
+fn id_of(owner: &Owner, index: IndexId, key: &[u8], until: &[u8], kind: Kind) -> u64 {
+    // One without a connection has its transaction, and no other.
+    let connection = match owner.thread_id {
+        0 => owner.txn_id().0 | 1 << 63,
+        thread => thread,
+    };
+    let (kind, mode) = match kind {
+        Kind::Granted => (0, ""),
+        Kind::Waiting => (1, ""),
+        Kind::Set(mode) => (2, mode),
+        Kind::Range(mode) => (3, mode),
+    };
+    // All stripes of a table are one lock.
+    let stripe = key
+        .get(8)
+        .is_some_and(|_| index == TABLES && !is_auto_inc(key));
+    let key = if stripe { &key[..8] } else { key };
+    let head = connection.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(index.0);
+    let length = (key.len() as u64).to_le_bytes();
+    let parts = length.iter().chain(key).chain(until);
+    fnv1a(
+        FNV_BASIS ^ head,
+        parts.chain(mode.as_bytes()).chain(&[kind]),
+    )
+}
+
+/// Of a queue: its owner's id there.
+fn id_in(q: &Queue, owner: &Owner, waiting: bool) -> u64 {
+    let kind = if waiting {
+        Kind::Waiting
+    } else {
+        Kind::Granted
+    };
+    id_of(owner, q.index, &q.key, &[], kind)
 }
 
 fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> LockInfo {
     let table = (q.index == TABLES).then(|| table_of(&q.key)).flatten();
     LockInfo {
+        id: id_in(q, owner, waiting),
         txn: owner.txn_id(),
         thread_id: owner.thread_id,
         index: q.index,
@@ -130,24 +183,33 @@ impl InTheWay {
     }
 }
 
-/// Calls `f` with each waiter and each in its way, as [`Queue::obstacles`] finds them. Of those who hold
+/// Calls `f` with each waiter and each in its way, and whether that one waits itself, as [`Queue::obstacles`] finds them. Of those who hold
 /// nothing here and ask for the same, what one waits for the next one does, too: a long line is gone through
 /// once for each kind of them, not once for each of them.
-fn each_in_the_way(q: &Queue, f: &mut dyn FnMut(&Waiting, &Arc<Owner>)) {
+fn each_in_the_way(q: &Queue, f: &mut dyn FnMut(&Waiting, &Arc<Owner>, bool)) {
     let mut known: BTreeMap<Mask, InTheWay> = BTreeMap::new();
     for (place, w) in q.waiting.iter().enumerate() {
         if w.holds {
+            // Those who hold it come first.
+            let others = q
+                .granted
+                .iter()
+                .filter(|g| !Arc::ptr_eq(&g.owner, &w.owner));
+            let holders = others.filter(|g| conflicts(w.mask, g.mask));
+            let holders = holders.take(BLOCKERS_SHOWN).count();
             let mut named = 0;
             q.obstacles(&w.owner, w.mask, place, &mut |other| {
                 named += 1;
-                f(w, other);
+                f(w, other, named > holders);
                 named < BLOCKERS_SHOWN
             });
         } else {
             let way = known.entry(w.mask);
             let way = way.or_insert_with(|| InTheWay::of(q, w.mask, place));
-            let all = way.holders.iter().chain(&way.waiters);
-            all.take(BLOCKERS_SHOWN).for_each(|other| f(w, other));
+            let holders = way.holders.iter().map(|other| (other, false));
+            let all = holders.chain(way.waiters.iter().map(|other| (other, true)));
+            let all = all.take(BLOCKERS_SHOWN);
+            all.for_each(|(other, waits)| f(w, other, waits));
         }
         for (_, way) in known.iter_mut().filter(|(m, _)| conflicts(**m, w.mask)) {
             way.joins(&w.owner);
@@ -157,6 +219,56 @@ fn each_in_the_way(q: &Queue, f: &mut dyn FnMut(&Waiting, &Arc<Owner>)) {
 
 /// Sets of one owner, index and mode, and how many locks they are.
 type SetSizes = BTreeMap<(usize, IndexId, Mask), (Arc<Owner>, u64)>;
+
+/// Locks of one owner on a table, by whether they are waited for: all its stripes.
+type TableLocks = BTreeMap<u64, (LockInfo, Mask)>;
+
+/// What has been found in some shards that one row stands for in the end.
+#[derive(Default)]
+struct Gathered {
+    sets: SetSizes,
+    tables: TableLocks,
+}
+
+impl Gathered {
+    /// What the queue says, into `found` if it has a row of its own.
+    fn take(&mut self, q: &Queue, found: &mut Vec<LockInfo>) {
+        let granted = q.granted.iter().map(|g| (&g.owner, g.mask, false));
+        let waiting = q.waiting.iter().map(|w| (&w.owner, w.mask, true));
+        for (owner, mask, waits) in granted.chain(waiting) {
+            let lock = info(q, owner, mask, waits);
+            if lock.table.is_none() || is_auto_inc(&q.key) {
+                found.push(lock);
+                continue;
+            }
+            let of_table = self.tables.entry(lock.id).or_insert((lock, 0));
+            of_table.1 |= mask;
+            of_table.0.mode = words(of_table.1);
+        }
+    }
+
+    fn rows(self) -> Vec<LockInfo> {
+        let sets = self.sets.into_iter();
+        let sets = sets.filter(|(_, (_, records))| *records != 0);
+        let sets = sets.map(|((_, index, mask), (owner, records))| {
+            let mode = words(mask);
+            LockInfo {
+                id: id_of(&owner, index, &[], &[], Kind::Set(mode)),
+                txn: owner.txn_id(),
+                thread_id: owner.thread_id,
+                index,
+                key: Vec::new(),
+                until: Vec::new(),
+                records,
+                table: None,
+                mode,
+                waiting: false,
+            }
+        });
+        let tables = self.tables.into_values().map(|(lock, _)| lock);
+        tables.chain(sets).collect()
+    }
+}
 
 impl LockTable {
     /// Memory that locks take, in bytes.
@@ -171,7 +283,16 @@ impl LockTable {
 
     /// Calls `f` for each lock, granted or waited for, each range, and each set: once for all shards.
     pub fn each_lock(&self, f: &mut dyn FnMut(&LockInfo)) {
-        let mut sets = SetSizes::new();
+        self.each_lock_while(&mut |lock| {
+            f(lock);
+            true
+        });
+    }
+
+    /// The same until `f` says false: there may be very many. No lock is held over `f`, and what has been found is
+    /// forgotten shard by shard.
+    pub fn each_lock_while(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        let mut gathered = Gathered::default();
         for cell in self.shards() {
             if cell.count.load(Ordering::Acquire) == 0 {
                 continue;
@@ -180,45 +301,38 @@ impl LockTable {
             let shard = cell.lock();
             for set in shard.sets().iter() {
                 let name = (Arc::as_ptr(&set.owner) as usize, set.index, set.mask);
-                let size = sets.entry(name).or_insert_with(|| (set.owner.clone(), 0));
+                let sets = gathered.sets.entry(name);
+                let size = sets.or_insert_with(|| (set.owner.clone(), 0));
                 size.1 += set.len();
             }
             for q in shard.each() {
-                found.extend(q.granted.iter().map(|g| info(q, &g.owner, g.mask, false)));
-                found.extend(q.waiting.iter().map(|w| info(q, &w.owner, w.mask, true)));
+                gathered.take(q, &mut found);
             }
             drop(shard);
-            found.iter().for_each(&mut *f);
+            if !found.iter().all(&mut *f) {
+                return;
+            }
         }
-        let mut found: Vec<LockInfo> = sets
-            .iter()
-            .filter(|(_, (_, records))| *records != 0)
-            .map(|((_, index, mask), (owner, records))| LockInfo {
+        if !gathered.rows().iter().all(&mut *f) {
+            return;
+        }
+        let mut found = Vec::new();
+        self.ranges.each(&mut |index, r, mask| {
+            let (owner, mode) = (&r.data.owner, words(mask));
+            found.push(LockInfo {
+                id: id_of(owner, index, &r.low, &r.high, Kind::Range(mode)),
                 txn: owner.txn_id(),
                 thread_id: owner.thread_id,
-                index: *index,
-                key: Vec::new(),
-                until: Vec::new(),
-                records: *records,
-                table: None,
-                mode: words(*mask),
-                waiting: false,
-            })
-            .collect();
-        self.ranges.each(&mut |index, r, mask| {
-            found.push(LockInfo {
-                txn: r.data.owner.txn_id(),
-                thread_id: r.data.owner.thread_id,
                 index,
                 key: r.low.clone(),
                 until: r.high.clone(),
                 records: 0,
                 table: None,
-                mode: words(mask),
+                mode,
                 waiting: false,
             });
         });
-        found.iter().for_each(&mut *f);
+        found.iter().all(f);
     }
 
     /// Calls `f` for each pair of a waiter and one in its way; of very many in its way, for some:
@@ -230,12 +344,13 @@ impl LockTable {
             }
             let mut found = Vec::new();
             for q in cell.lock().each() {
-                each_in_the_way(q, &mut |w, other| {
+                each_in_the_way(q, &mut |w, other, waits| {
                     found.push(WaitEdge {
                         wanted: info(q, &w.owner, w.mask, true),
                         since_us: w.owner.waiting_since_us().unwrap_or(0),
                         blocker_txn: other.txn_id(),
                         blocker_thread_id: other.thread_id,
+                        blocker_id: id_in(q, other, waits),
                     });
                 });
             }
@@ -326,7 +441,12 @@ mod tests {
                 waits(&mut q, pick(&mut rng));
             }
             let (mut shown, mut found) = (Vec::new(), Vec::new());
-            each_in_the_way(&q, &mut |w, other| {
+            each_in_the_way(&q, &mut |w, other, waits| {
+                let way = match waits {
+                    true => q.waiting.iter().any(|o| Arc::ptr_eq(&o.owner, other)),
+                    false => conflicts(w.mask, q.held_by(other)),
+                };
+                assert!(way, "seed {seed}: it does not stand there");
                 shown.push((w.owner.thread_id, other.thread_id));
             });
             for (place, w) in q.waiting.iter().enumerate() {
@@ -350,7 +470,7 @@ mod tests {
             waits(&mut q, row_mask(Mode::Exclusive, Span::InsertIntention));
         }
         let (mut pairs, begun) = (0, ferrite_sync::time::now_us());
-        each_in_the_way(&q, &mut |_, _| pairs += 1);
+        each_in_the_way(&q, &mut |_, _, _| pairs += 1);
         assert_eq!(pairs, 100_000);
         assert!(
             ferrite_sync::time::now_us() - begun < 5_000_000,

@@ -39,9 +39,14 @@ pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
     Some(TableId(u64::from_be_bytes(id)))
 }
 
+/// Is it the queue of AUTO_INCREMENT, of keys in index 0?
+pub(crate) fn is_auto_inc(key: &[u8]) -> bool {
+    key.get(8) == Some(&AUTO_INC)
+}
+
 /// For display: InnoDB's words for a set of locks on that key.
 pub(crate) fn words_of(index: IndexId, key: &[u8], mask: Mask) -> &'static str {
-    if index == TABLES && key.get(8) == Some(&AUTO_INC) {
+    if index == TABLES && is_auto_inc(key) {
         debug_assert_eq!(mask, TAB_X, "a mode that AUTO_INC does not have");
         return "AUTO_INC";
     }
