@@ -202,8 +202,11 @@ def _transactions(rows: tuple[Mapping[str, Any], ...], most: int) -> list[str]:
         lines.append(
             f"{row['thread_id']:<14}{since:>12}  {row['state']:<12}{changed:>10,}{locked:>9,}  {one_line(row['query'])}"
         )
-    if len(rows) > most:
-        lines.append(f"... and {len(rows) - most} more")
+    shown = len(rows[:most])
+    # Only the oldest were fetched.
+    left = int(rows[0].get("of_all", len(rows))) - shown if rows else 0
+    if left > 0:
+        lines.append(f"... and {left:,} more")
     return [*lines, ""]
 
 

@@ -16,7 +16,7 @@ import pymysql
 PREFIX = "Ferrite_"
 SERVER_STATUS = ("Uptime", "Threads_connected", "Threads_running", "Questions")
 ROWS = 50
-"""Transactions and stalls that are fetched: more than any screen shows."""
+"""Transactions and stalls that are fetched: more than most screens show."""
 NO_PRIVILEGE = (1227, 1142, 1044)
 
 
@@ -54,6 +54,7 @@ class Sample:
     """Status variables, without Ferrite_, the server's own with their names."""
     waits: Mapping[str, Wait] = field(default_factory=dict)
     transactions: tuple[Mapping[str, Any], ...] = ()
+    """The oldest; each with how many there are."""
     stalls: tuple[Mapping[str, Any], ...] = ()
     replicas: tuple[Mapping[str, Any], ...] = ()
 
@@ -118,7 +119,8 @@ def _transactions(connection: Connection) -> list[dict[str, Any]]:
     return _view(
         connection,
         "SELECT trx_mysql_thread_id AS thread_id, trx_state AS state, trx_rows_modified AS changed,"
-        " trx_rows_locked AS locked, TIMESTAMPDIFF(SECOND, trx_started, NOW()) AS age_s, trx_query AS query"
+        " trx_rows_locked AS locked, TIMESTAMPDIFF(SECOND, trx_started, NOW()) AS age_s, trx_query AS query,"
+        " COUNT(*) OVER () AS of_all"
         f" FROM information_schema.FERRITE_TRX ORDER BY trx_started LIMIT {ROWS}",
     )
 

@@ -78,6 +78,15 @@ class Pages(unittest.TestCase):
             self.assertFalse(any("\x1b" in line for line in lines))
         self.assertTrue(any("412 ms  row lock shop/t  connection 9  UPDATE t" in line for line in lines))
 
+    def test_all_that_is_not_shown_is_counted(self) -> None:
+        trx = {"thread_id": 7, "state": "RUNNING", "changed": 2, "locked": 1, "age_s": 3, "query": "", "of_all": 3000}
+        for fetched in (1, 50):
+            now = _sample(1, 101, Wait(1, 1, 1), transactions=(trx,) * fetched)
+            lines = page.lines(_sample(0, 100, Wait(0, 0, 0)), now, 80, 40, 2)
+            shown = sum(line.startswith("7 ") for line in lines)
+            self.assertTrue(0 < shown <= fetched)
+            self.assertIn(f"... and {3000 - shown:,} more", lines)
+
     def test_lag_of_the_slowest_replica(self) -> None:
         lags: list[tuple[list[int | None], str]] = [([], ""), ([3, 8], "8"), ([3, None], "?")]
         for values, told in lags:
