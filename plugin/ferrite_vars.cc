@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "ferrite_encryption.h"
 #include "ferrite_hot_backup.h"
@@ -73,6 +74,18 @@ void update_global(const char *name, void *to, const void *save) {
   if (core_takes(name, static_cast<uint64_t>(value))) *static_cast<T *>(to) = value;
 }
 
+/* The same where `takes` may need long: meanwhile other settings can be read and changed. Two that
+   set it follow each other under `turn`, which nobody waits for with the server's mutex: what the
+   variable says in the end is what the core was told last. */
+template <class T, class Do>
+void update_slowly(std::mutex *turn, void *to, T value, Do takes) {
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const std::lock_guard<std::mutex> guard(*turn);
+  const bool taken = takes(value);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (taken) *static_cast<T *>(to) = value;
+}
+
 /* A text shorter than `Room`, or nothing; only for users whom `may_not` does not refuse. */
 template <bool (*may_not)(THD *), int Room>
 int check_text(THD *thd, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
@@ -83,6 +96,13 @@ int check_text(THD *thd, struct st_mysql_sys_var *, void *save, struct st_mysql_
   if (text && length >= Room) return 1;
   *static_cast<const char **>(save) = text ? thd_strmake(thd, text, length) : "";
   return 0;
+}
+
+/* Of a value the server has the check function asked, of DEFAULT not: the privilege is asked for
+ * here, too. */
+template <bool (*may_not)(THD *), mysql_var_update_func act>
+void update_if_allowed(THD *thd, struct st_mysql_sys_var *var, void *to, const void *save) {
+  if (!may_not(thd)) act(thd, var, to, save);
 }
 
 constexpr auto check_backup_path = check_text<ferrite_may_not_back_up, FN_REFLEN>;
@@ -98,13 +118,6 @@ void set_text(void *to, const char *text) {
 
 void set_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   set_text(to, *static_cast<const char *const *>(save));
-/* Of a value the server has the check function asked, of DEFAULT not: the privilege is asked for
- * here, too. */
-template <bool (*may_not)(THD *), mysql_var_update_func act>
-void update_if_allowed(THD *thd, struct st_mysql_sys_var *var, void *to, const void *save) {
-  if (!may_not(thd)) act(thd, var, to, save);
-}
-
 }
 
 /* What takes long: meanwhile other settings can be read and changed. */
@@ -139,6 +152,12 @@ void set_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void *s
   set_if_done(to, name, [&] { return ferrite_kept_drop(name); });
 }
 
+constexpr auto update_backup_base = update_if_allowed<ferrite_may_not_back_up, set_backup_base>;
+constexpr auto update_backup_dir = update_if_allowed<ferrite_may_not_back_up, set_backup_dir>;
+constexpr auto update_snapshot_create =
+    update_if_allowed<ferrite_may_not_keep, set_snapshot_create>;
+constexpr auto update_snapshot_drop = update_if_allowed<ferrite_may_not_keep, set_snapshot_drop>;
+
 void update_snapshot_schedule(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   unsigned int *const now = static_cast<unsigned int *>(to);
   const unsigned int before = *now;
@@ -152,12 +171,6 @@ void update_encryption_key_id(THD *, struct st_mysql_sys_var *, void *to, const 
   const unsigned int id = *static_cast<const unsigned int *>(save);
   /* The key management may be another machine, and the key's file is synced. */
   if (unlocked([id] { return ferrite::rotate_encryption_key(id); }))
-constexpr auto update_backup_base = update_if_allowed<ferrite_may_not_back_up, set_backup_base>;
-constexpr auto update_backup_dir = update_if_allowed<ferrite_may_not_back_up, set_backup_dir>;
-constexpr auto update_snapshot_create =
-    update_if_allowed<ferrite_may_not_keep, set_snapshot_create>;
-constexpr auto update_snapshot_drop = update_if_allowed<ferrite_may_not_keep, set_snapshot_drop>;
-
     *static_cast<unsigned int *>(to) = id;
 }
 
@@ -167,13 +180,31 @@ constexpr auto update_snapshot_drop = update_if_allowed<ferrite_may_not_keep, se
     update_global<type>(#name, to, save);                                            \
   }
 
-/* Without a budget the buffer pool has the size that its own variable says. */
-void update_memory(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
-  update_global<unsigned long long>("memory", to, save);
-  if (!memory) core_takes("buffer_pool_size", buffer_pool_size);
+/* What the core frees memory or goes through files for. */
+#define SLOW_UPDATE_FUNCTION(name, type)                                             \
+  void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) { \
+    static std::mutex turn;                                                          \
+    update_slowly(&turn, to, *static_cast<const type *>(save),                       \
+                  [](type value) { return core_takes(#name, value); });              \
+  }
+
+/* Of the two that set the size of the buffer pool. */
+std::mutex pool_turn;
+
+void update_buffer_pool_size(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  update_slowly(&pool_turn, to, *static_cast<const unsigned long long *>(save),
+                [](uint64_t bytes) { return core_takes("buffer_pool_size", bytes); });
 }
 
-UPDATE_FUNCTION(buffer_pool_size, unsigned long long)
+/* Without a budget the buffer pool has the size that its own variable says. */
+void update_memory(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  update_slowly(&pool_turn, to, *static_cast<const unsigned long long *>(save), [](uint64_t bytes) {
+    if (!core_takes("memory", bytes)) return false;
+    if (!bytes) core_takes("buffer_pool_size", buffer_pool_size);
+    return true;
+  });
+}
+
 UPDATE_FUNCTION(log_budget, unsigned long long)
 UPDATE_FUNCTION(history_ring_size, unsigned long long)
 UPDATE_FUNCTION(max_history_bytes, unsigned long long)
@@ -181,11 +212,11 @@ UPDATE_FUNCTION(flush_log_at_trx_commit, unsigned int)
 UPDATE_FUNCTION(flush_log_at_timeout, unsigned int)
 UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
-UPDATE_FUNCTION(scrub, char)
+SLOW_UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(read_ahead, char)
 UPDATE_FUNCTION(warm_start, char)
 UPDATE_FUNCTION(change_buffer_max_size, unsigned int)
-UPDATE_FUNCTION(row_cache_size, unsigned long long)
+SLOW_UPDATE_FUNCTION(row_cache_size, unsigned long long)
 UPDATE_FUNCTION(stall_threshold_ms, unsigned int)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 UPDATE_FUNCTION(snapshot_max_bytes, unsigned long long)

@@ -5,7 +5,8 @@
  * - Named as InnoDB's where the meaning is the same, and only then.
  * - Every variable has an effect. Dynamic ones go to the core through fe_engine_set() at
  *   once; if the core refuses a value, the old one stays.
- * - Update functions run with LOCK_global_system_variables held: no waiting in them.
+ * - Update functions run with LOCK_global_system_variables held: no waiting in them, and what may
+ *   take long lets go of it meanwhile.
  */
 #ifndef FERRITE_VARS_H
 #define FERRITE_VARS_H
