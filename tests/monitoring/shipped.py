@@ -75,4 +75,6 @@ def layout(panels: list[dict[str, Any]]) -> list[str]:
             taken[cell] = title
         if panel["type"] != "row" and not all(t["expr"] and t["legendFormat"] for t in panel["targets"]):
             wrong.append(f"{title} has a query without text")
+        if any("{{instance}}" not in t["legendFormat"] for t in panel.get("targets", ())):
+            wrong.append(f"{title} shows lines of several servers with one name")
     return wrong
