@@ -99,10 +99,14 @@ impl Engine {
         }
         let engine = self.clone();
         threads.retain(|thread| !thread.is_finished());
-        threads.push(thread::spawn("ferrite-undo", move || engine.run_rollback()));
+        match thread::try_spawn("ferrite-undo", move || engine.run_rollback()) {
+            Some(started) => threads.push(started),
+            // The next look tries again.
+            None => self.unsettled.no_thread(),
+        }
     }
 
-    /// Called again and again: what was given up long enough ago is tried again.
+    /// Called again and again: rollbacks that were given up long enough ago are tried again.
     pub(crate) fn retry_given_up(self: &Arc<Self>, tried_us: &mut u64) {
         let now_us = time::now_us();
         let is_due = now_us - *tried_us >= self.config.retry_rollback_ms.saturating_mul(1000);
@@ -110,9 +114,8 @@ impl Engine {
             return;
         }
         *tried_us = now_us;
-        if self.unsettled.retry() {
-            self.wake_rollback();
-        }
+        self.unsettled.retry();
+        self.wake_rollback();
     }
 
     /// Body of the thread that settles them.

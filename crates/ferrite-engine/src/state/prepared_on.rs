@@ -16,8 +16,9 @@ const COUNTS: usize = 4096;
 /// See the head of the file.
 pub(crate) struct PreparedOn {
     counts: Box<[AtomicU32]>,
-    /// Of transactions that may have changed any.
+    /// Of transactions that may have changed any of those below.
     unknown: AtomicU32,
+    unknown_below: AtomicU32,
 }
 
 impl Default for PreparedOn {
@@ -25,6 +26,7 @@ impl Default for PreparedOn {
         PreparedOn {
             counts: (0..COUNTS).map(|_| AtomicU32::new(0)).collect(),
             unknown: AtomicU32::new(0),
+            unknown_below: AtomicU32::new(0),
         }
     }
 }
@@ -36,7 +38,8 @@ impl PreparedOn {
 
     /// A transaction that has changed these is about to be prepared.
     pub(crate) fn add(&self, touched: &Touched) {
-        if touched.has_unknown() {
+        if let Some(below) = touched.unknown_below() {
+            self.unknown_below.fetch_max(below.0, Ordering::SeqCst);
             self.unknown.fetch_add(1, Ordering::SeqCst);
         }
         for index in touched.all() {
@@ -59,7 +62,11 @@ impl PreparedOn {
 
     /// False: none that is prepared has changed that index.
     pub(crate) fn may_have(&self, index: IndexId) -> bool {
-        self.of(index).load(Ordering::SeqCst) > 0 || self.unknown.load(Ordering::SeqCst) > 0
+        let is_unknown = || {
+            let is_old = index.0 < self.unknown_below.load(Ordering::SeqCst);
+            is_old && self.unknown.load(Ordering::SeqCst) > 0
+        };
+        self.of(index).load(Ordering::SeqCst) > 0 || is_unknown()
     }
 }
 
@@ -85,9 +92,9 @@ mod tests {
         on.remove(&touched(&[other]));
         assert!(!on.may_have(other));
         let mut unknown = touched(&[one]);
-        unknown.add_unknown();
+        unknown.add_unknown(IndexId(23));
         on.add(&unknown);
-        assert!(on.may_have(one) && on.may_have(IndexId(22)));
+        assert!(on.may_have(one) && on.may_have(IndexId(22)) && !on.may_have(IndexId(23)));
         on.remove(&unknown);
         assert!(!on.may_have(one) && !on.may_have(IndexId(22)));
     }

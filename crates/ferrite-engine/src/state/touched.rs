@@ -16,8 +16,8 @@ pub(crate) struct Touched {
     recent: [IndexId; RECENT],
     /// Sorted.
     all: Vec<IndexId>,
-    /// There may be others: its undo cannot be read.
-    has_unknown: bool,
+    /// There may be others below this one: its undo cannot be read. 0: there are none.
+    unknown_below: IndexId,
 }
 
 impl Touched {
@@ -39,19 +39,25 @@ impl Touched {
         debug_assert!(self.has(index));
     }
 
-    /// There may be any others.
-    pub(crate) fn add_unknown(&mut self) {
-        self.has_unknown = true;
+    /// There may be others, of those that were there: all are below `next`.
+    pub(crate) fn add_unknown(&mut self, next: IndexId) {
+        debug_assert!(self.all.iter().all(|known| *known < next), "up to {next}");
+        self.unknown_below = next;
         debug_assert!(self.has(IndexId(1)), "a table that DDL could take");
     }
 
+    /// Above all that there may be unknown; None: there is none.
+    pub(crate) fn unknown_below(&self) -> Option<IndexId> {
+        (self.unknown_below > IndexId(0)).then_some(self.unknown_below)
+    }
+
     pub(crate) fn has_unknown(&self) -> bool {
-        self.has_unknown
+        self.unknown_below().is_some()
     }
 
     /// Has it changed entries of that index, or may it have?
     pub(crate) fn has(&self, index: IndexId) -> bool {
-        self.has_unknown || self.all.binary_search(&index).is_ok()
+        index < self.unknown_below || self.all.binary_search(&index).is_ok()
     }
 
     /// All that are known, sorted.
@@ -61,7 +67,7 @@ impl Touched {
 
     /// The next transaction begins.
     pub(crate) fn clear(&mut self) {
-        self.has_unknown = false;
+        self.unknown_below = IndexId(0);
         if !self.all.is_empty() {
             self.recent = Default::default();
             self.all.clear();
@@ -85,8 +91,12 @@ mod tests {
         assert!((20..2000).all(|n| touched.has(IndexId(n))));
         assert!(!touched.has(IndexId(0)) && !touched.has(IndexId(2000)));
         assert_eq!(touched.all.len(), 1980);
-        touched.add_unknown();
+        touched.add_unknown(IndexId(2500));
         assert!(touched.has(IndexId(2000)) && touched.all().len() == 1980);
+        assert!(
+            touched.has(IndexId(2499)) && !touched.has(IndexId(2500)),
+            "one that is newer"
+        );
         touched.clear();
         assert!(!touched.has(IndexId(20)) && !touched.has_unknown());
         touched.add(IndexId(20));

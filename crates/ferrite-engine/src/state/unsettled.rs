@@ -6,9 +6,10 @@
 //!
 //! Beside them are transactions of this life whose connection has gone and whose rollback has failed (`take_over`).
 //!
-//! One that could not be settled is given up, for a while: those that the thread has given up it tries again from time
-//! to time (`retry`), and a decision by a statement tries at once (`claim_or_await`). One whose rollback by a
-//! statement has failed is for the next such statement.
+//! One that could not be settled is given up. Rollbacks that the thread has given up it tries again from time to time
+//! (`retry`), behind all others, and readers get the reason until one succeeds. Versions it does not make again: those that were
+//! made stay until the transaction ends, so each try would add to them. A decision by a statement tries at once
+//! (`claim_or_await`). One whose rollback by a statement has failed is for the next such statement.
 //!
 //! Invariant: what is to be done with one is what its slot says at that moment. A decision of the start changes the slot
 //! first, and tells of it here afterwards (`hand_over`, `forget`); who was making versions meanwhile lets go of it
@@ -46,6 +47,8 @@ struct Slots {
     /// The same of those that were prepared when they came here: one that the start decides to roll back is here until
     /// that is told.
     prepared: BTreeSet<(u64, TxnId)>,
+    /// Rollbacks that were given up and are to be tried again.
+    retried: BTreeSet<(u64, TxnId)>,
     /// A thread asks for the next one until there is none.
     has_thread: bool,
 }
@@ -54,7 +57,7 @@ impl Slots {
     /// The unclaimed one to be settled next.
     fn first(&self) -> Option<(u64, TxnId)> {
         let first = self.rollbacks.first().or_else(|| self.prepared.first());
-        first.copied()
+        first.or_else(|| self.retried.first()).copied()
     }
 
     /// Nobody claims that entry any more.
@@ -72,7 +75,10 @@ impl Slots {
 
     /// False: it is not unclaimed.
     fn claim(&mut self, place: (u64, TxnId)) -> bool {
-        self.rollbacks.remove(&place) || self.prepared.remove(&place)
+        let was_new = self.rollbacks.remove(&place) || self.prepared.remove(&place);
+        let was_retried = self.retried.remove(&place);
+        debug_assert!(!(was_new && was_retried), "{} is in two places", place.1);
+        was_new || was_retried
     }
 }
 
@@ -82,16 +88,26 @@ struct Entry {
     undo_bytes: u64,
     /// What it had changed, for readers. None: it has not been read, or is too much.
     known: Option<KnownUndo>,
-    /// Why that was given up; None while somebody tries again.
+    /// Why that was given up; None while a decision tries again.
     failed: Option<Error>,
-    /// The thread has given it up, and tries again.
-    is_retried: bool,
+    /// By the thread.
+    retry: Retry,
     /// The reason that was told last.
     told: Option<Error>,
     /// All its versions are there: readers need not ask here.
     has_versions: bool,
     /// Who waits for it while another makes its versions.
     awaited: Awaited,
+}
+
+/// Does the thread try again?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retry {
+    No,
+    /// When it is time.
+    Later,
+    /// It is at it, or about to be.
+    Now,
 }
 
 /// A decision that waits for whoever makes a prepared transaction's versions.
@@ -113,7 +129,7 @@ impl Entry {
             undo_bytes,
             known: None,
             failed: None,
-            is_retried: false,
+            retry: Retry::No,
             told: None,
             has_versions,
             awaited: Awaited::No,
@@ -122,10 +138,14 @@ impl Entry {
 
     /// Nobody waits for it to be settled any more; decisions find that out.
     fn give_up(&mut self, txn: TxnId, reason: &Error, is_retried: bool) {
-        debug_assert!(self.failed.is_none(), "{txn} is given up twice");
+        debug_assert_eq!(
+            self.failed.is_some(),
+            self.retry == Retry::Now,
+            "{txn} is given up twice"
+        );
         debug_assert!(self.awaited != Awaited::Left, "{txn} is a rollback's");
         self.awaited = Awaited::No;
-        self.is_retried = is_retried;
+        self.retry = if is_retried { Retry::Later } else { Retry::No };
         self.failed = Some(reason.clone());
     }
 }
@@ -168,7 +188,7 @@ impl Unsettled {
         assert!(!txn.is_frozen(), "one without an id");
         let entry = Entry {
             failed: Some(reason.clone()),
-            is_retried: true,
+            retry: Retry::Later,
             told: Some(reason),
             ..Entry::new(slot, undo_bytes, true)
         };
@@ -299,7 +319,7 @@ impl Unsettled {
     pub(crate) fn unknown(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
         let mut all = self.all();
         let slots = self.slots.read();
-        let is_unknown = |l: &Entry| !l.has_versions && l.known.is_none();
+        let is_unknown = |l: &Entry| !l.has_versions && l.known.is_none() && l.failed.is_none();
         all.retain(|(txn, _)| slots.entries.get(txn).is_some_and(is_unknown));
         all
     }
@@ -347,7 +367,7 @@ impl Unsettled {
         let (was_free, txn) = (slots.claim(place), place.1);
         debug_assert!(was_free, "{txn} is claimed twice");
         let next = slots.entries.get_mut(&txn).expect("it is one of them");
-        debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
+        debug_assert_eq!(next.failed.is_some(), next.retry == Retry::Now, "{txn}");
         Some((txn, next.slot.clone()))
     }
 
@@ -358,17 +378,23 @@ impl Unsettled {
         entry.give_up(txn, reason, is_retried);
     }
 
-    /// What the thread has given up is free to be claimed again. True: there is some.
-    pub(crate) fn retry(&self) -> bool {
-        let mut slots = self.slots.write();
-        let mut again = Vec::new();
+    /// Rollbacks that the thread has given up are free to be claimed by it again.
+    pub(crate) fn retry(&self) {
+        let slots = &mut *self.slots.write();
         for (txn, entry) in &mut slots.entries {
-            if entry.is_retried && entry.failed.take().is_some() {
-                again.push(*txn);
+            if entry.retry == Retry::Later {
+                debug_assert!(entry.failed.is_some(), "{txn} was not given up");
+                entry.retry = Retry::Now;
+                slots.retried.insert((entry.undo_bytes, *txn));
             }
         }
-        again.iter().for_each(|txn| slots.unclaim(*txn));
-        !again.is_empty()
+    }
+
+    /// The system has refused the thread that was to be started.
+    pub(crate) fn no_thread(&self) {
+        let mut slots = self.slots.write();
+        debug_assert!(slots.has_thread, "it was not asked for");
+        slots.has_thread = false;
     }
 
     /// The reason why that one could not be settled is about to be told. False: it was told before.
@@ -401,7 +427,7 @@ impl Unsettled {
         }
         match result {
             Ok(()) => self.remove(&mut slots, txn),
-            Err(reason) => entry.give_up(txn, reason, true),
+            Err(reason) => entry.give_up(txn, reason, false),
         }
         true
     }
@@ -450,6 +476,7 @@ impl Unsettled {
         let mut slots = self.slots.write();
         match slots.entries.get_mut(&txn) {
             None => Claim::Settled,
+            Some(entry) if entry.retry != Retry::No => Claim::Others,
             Some(entry) => match entry.failed.take() {
                 Some(_) => Claim::Mine,
                 // The thread was first.
@@ -608,36 +635,72 @@ mod tests {
     fn what_was_given_up_is_tried_again() {
         let unsettled = Unsettled::default();
         let damage = Error::Corrupt("page 7".into());
-        assert!(!unsettled.retry());
+        let retry = || {
+            unsettled.retry();
+            let (has_some, slots) = (unsettled.needs_thread(), &unsettled.slots);
+            slots.write().has_thread = false;
+            has_some
+        };
+        assert!(!retry());
         unsettled.add(prepared(5));
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
         let result = Err(damage.clone());
         assert!(unsettled.end_of_versions(TxnId(5), &result));
         assert!(unsettled.is_news(TxnId(5), &damage) && !unsettled.is_news(TxnId(5), &damage));
-        assert!(unsettled.next().is_none() && !unsettled.needs_thread());
-        assert!(unsettled.retry() && !unsettled.retry());
-        assert!(unsettled.failed(TxnId(5)).is_none() && unsettled.needs_thread());
-        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        assert!(unsettled.next().is_none());
+        assert!(!retry(), "each try would leave versions behind");
         for decision in [Awaited::Commit, Awaited::Rollback] {
-            assert_eq!(
-                unsettled.claim_or_await(TxnId(5), decision),
-                Claim::Others,
-                "the thread has it"
-            );
-            assert!(unsettled.end_of_versions(TxnId(5), &result));
-            assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
             assert_eq!(unsettled.claim_or_await(TxnId(5), decision), Claim::Mine);
             assert_eq!(unsettled.claim(TxnId(5)), Claim::Others);
-            assert!(!unsettled.retry(), "a decision has it");
+            assert!(!retry(), "a decision has it");
+            assert!(unsettled.end_of_versions(TxnId(5), &result));
+            assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
         }
+        assert_eq!(
+            unsettled.claim_or_await(TxnId(5), Awaited::Rollback),
+            Claim::Mine
+        );
         unsettled.fail(TxnId(5), &damage, false);
-        assert!(!unsettled.retry(), "it is for a decision");
+        assert!(!retry(), "it is for a decision");
         assert_eq!(
             unsettled.claim_or_await(TxnId(5), Awaited::Rollback),
             Claim::Mine
         );
         unsettled.done(TxnId(5));
-        assert!(!unsettled.retry() && unsettled.count() == 0);
+        assert!(!retry() && unsettled.count() == 0);
+    }
+
+    /// A rollback that is tried again comes behind all others, which hear of it at nothing, and its readers get the reason
+    /// meanwhile.
+    #[test]
+    fn a_rollback_is_tried_again_behind_all_others() {
+        let unsettled = Unsettled::default();
+        let damage = Error::Corrupt("page 7".into());
+        unsettled.add(slot(3));
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(3));
+        unsettled.fail(TxnId(3), &damage, true);
+        assert!(unsettled.next().is_none());
+        for _ in 0..3 {
+            unsettled.retry();
+            unsettled.retry();
+            assert!(!unsettled.has_rollback() && unsettled.needs_thread());
+            assert_eq!(unsettled.failed(TxnId(3)), Some(damage.clone()));
+            assert!(unsettled.unknown().is_empty(), "its undo is not read again");
+            unsettled.add(prepared(5));
+            assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+            unsettled.done(TxnId(5));
+            assert_eq!(unsettled.next().expect("it is left").0, TxnId(3));
+            unsettled.retry();
+            assert!(unsettled.next().is_none(), "it is being tried");
+            unsettled.fail(TxnId(3), &damage, true);
+        }
+        unsettled.retry();
+        assert!(unsettled.needs_thread() && !unsettled.needs_thread());
+        unsettled.no_thread();
+        assert!(unsettled.needs_thread(), "the one asked for was refused");
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(3));
+        unsettled.done(TxnId(3));
+        assert!(unsettled.next().is_none() && unsettled.count() == 0);
     }
 
     /// One of this life is nothing that readers need ask about.
@@ -650,10 +713,12 @@ mod tests {
         assert!(!unsettled.is_awaited_in(&[IndexId(3)]));
         assert!(!unsettled.is_news(TxnId(9), &damage));
         assert!(unsettled.was_told(TxnId(9)));
-        assert!(unsettled.next().is_none() && unsettled.retry());
+        assert!(unsettled.next().is_none());
+        unsettled.retry();
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(9));
         unsettled.done(TxnId(9));
-        assert!(!unsettled.retry() && unsettled.count() == 0);
+        unsettled.retry();
+        assert!(unsettled.next().is_none() && unsettled.count() == 0);
     }
 
     /// A reader waits for what may have changed what it reads, and is not given up.

@@ -240,7 +240,7 @@ impl Engine {
         };
         let result = read();
         if result.is_err() {
-            touched.add_unknown();
+            touched.add_unknown(IndexId(self.dict.next_ids().index));
         }
         let mut state = slot.state.lock();
         assert!(state.is_prepared(), "{} is not prepared", state.txn);
