@@ -420,6 +420,11 @@ impl Log {
         stands || matches!(self.segs.why_tight(), Some(Error::DiskFull(_)))
     }
 
+    /// Why the log grows beyond its budget: a file that is not needed can be neither renamed nor removed. None: it does not.
+    pub fn why_files_stay(&self) -> Option<Error> {
+        self.segs.why_stays()
+    }
+
     /// Tries now what the background tries from time to time: to have files prepared again, after
     /// space was given back.
     pub fn prepare_now(&self) {

@@ -64,6 +64,8 @@ pub(crate) struct Segments {
     clean: Mutex<BTreeSet<u64>>,
     /// What the last attempt to prepare a segment failed with.
     why_tight: Mutex<Option<Error>>,
+    /// See the function.
+    why_stays: Mutex<Option<Error>>,
     /// Somebody stands still until a segment is there, or nobody does.
     pace: Pace,
     /// Told whenever a segment becomes ready.
@@ -104,6 +106,7 @@ impl Segments {
             scrubs: AtomicBool::new(false),
             clean: Mutex::new(BTreeSet::new()),
             why_tight: Mutex::new(None),
+            why_stays: Mutex::new(None),
             pace: Pace::default(),
             news: Mutex::new(()),
             grown: Condvar::new(),
@@ -281,6 +284,7 @@ impl Segments {
                 Err(e) => result = Err(e),
             }
         }
+        self.why_stays.lock().clone_from(&result.clone().err());
         // A file that keeps its name is no reason not to have others.
         let mut made = Ok(());
         while made.is_ok() && self.ready() <= current + self.spare() && !self.pace.is_stopping() {
@@ -288,6 +292,11 @@ impl Segments {
         }
         *self.why_tight.lock() = made.clone().err();
         result.and(made)
+    }
+
+    /// Why a file stays that is not needed, and with it those behind it: the log grows beyond its budget.
+    pub(crate) fn why_stays(&self) -> Option<Error> {
+        self.why_stays.lock().clone()
     }
 
     /// The same without pauses; a failure shows as `tight`.

@@ -233,6 +233,7 @@ impl Engine {
         let mut looked = Looked::default();
         let mut trouble = Trouble::default();
         let mut told_of_ids = IndexIds::default();
+        let mut told_of_files = None;
         let mut full_since_us = None;
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
@@ -254,6 +255,7 @@ impl Engine {
             self.move_attention();
             self.tell_of_resize();
             self.tell_of_index_ids(&mut told_of_ids);
+            self.tell_of_log_files(&mut told_of_files);
             // However often it is woken, the walks over all frames leave the memory to others.
             let took_us = time::now_us() - since_us;
             thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));
@@ -273,6 +275,18 @@ impl Engine {
         if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_for_room(&|| false).is_some() {
             *full_since_us = None;
         }
+    }
+
+    /// Log files that cannot go fill the disk in the end.
+    fn tell_of_log_files(&self, told: &mut Option<Error>) {
+        let why = self.log.why_files_stay();
+        if let Some(e) = why.as_ref().filter(|e| told.as_ref() != Some(*e)) {
+            let text = format!(
+                "log files that are not needed any more stay, and the log grows beyond ferrite_log_budget: {e}"
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+        *told = why;
     }
 
     /// A buffer pool that has its new size is worth a line: a small one comes after a while.

@@ -4,7 +4,8 @@
 //! Invariants: a table's number moves with each change of a row of it by this session, done, undone or failed, and
 //! never goes back, not even from one transaction to the next. A table that shares its place with one that the session
 //! changes keeps its number: only of three that share a place and of which two are changed in turn, the third's moves in
-//! vain (a scan then copies again, a few entries), and all move when something is undone.
+//! vain (a scan then copies again, a few entries). When something is undone, those move that the transaction has changed, and
+//! at its end all.
 //!
 //! Locking: none; a session's own.
 
@@ -30,6 +31,8 @@ pub(crate) struct RowChanges {
     /// The newest number of all.
     newest: u64,
     /// No table's number is below it.
+    ended: u64,
+    /// Nor below that the number of one that the transaction has changed.
     undone: u64,
 }
 
@@ -43,6 +46,7 @@ impl Default for RowChanges {
         RowChanges {
             places: [place; PLACES],
             newest: 0,
+            ended: 0,
             undone: 0,
         }
     }
@@ -67,6 +71,13 @@ impl RowChanges {
     pub(crate) fn undone(&mut self) {
         self.newest += 1;
         self.undone = self.newest;
+        debug_assert!(self.ended < self.undone);
+    }
+
+    /// The transaction ends.
+    pub(crate) fn ended(&mut self) {
+        self.undone();
+        self.ended = self.undone;
     }
 
     /// Moves with each change of that table.
@@ -78,7 +89,10 @@ impl RowChanges {
             false => place.of_others,
         };
         debug_assert!(number <= self.newest);
-        number.max(self.undone)
+        match number > self.ended {
+            true => number.max(self.undone),
+            false => self.ended,
+        }
     }
 }
 
@@ -100,6 +114,14 @@ mod tests {
         assert!(changes.number(HERE) > here && changes.number(TableId(8)) == beside);
         let here = changes.number(HERE);
         changes.undone();
+        assert!(changes.number(HERE) > here);
+        assert_eq!(
+            changes.number(TableId(8)),
+            beside,
+            "nothing of it is undone"
+        );
+        let here = changes.number(HERE);
+        changes.ended();
         assert!(changes.number(HERE) > here && changes.number(TableId(8)) > beside);
     }
 
@@ -128,7 +150,13 @@ mod tests {
                 .wrapping_add(1);
             let table = 1 + (state >> 33) % (4 * PLACES as u64);
             if state >> 58 == 0 {
+                let changed = changes.places[0];
+                let before = changes.number(changed.table);
                 changes.undone();
+                let is_moved = changes.number(changed.table) > before;
+                assert!(is_moved || changed.number <= changes.ended);
+            } else if state >> 58 == 1 {
+                changes.ended();
             } else {
                 changes.add(TableId(table));
                 let before = seen.get(&table).copied().unwrap_or(0);

@@ -450,7 +450,7 @@ impl Session {
         debug_assert_eq!(self.txn.phase(), Phase::Idle);
         self.stmt_undo = UndoPosition::START;
         self.row_values.forget();
-        self.row_changes.undone();
+        self.row_changes.ended();
     }
 }
 

@@ -115,9 +115,12 @@ fn the_log_goes_on_behind_a_file_that_keeps_its_name() {
         assert!(is_run(&during), "{what:?}: {during:?}");
         assert_eq!(during[0], before[0], "{what:?}: it is given up");
         assert!(during.len() > before.len(), "{what:?}: {during:?}");
+        let why = log.why_files_stay();
+        assert_eq!(why, Some(Error::Io("it keeps its name".into())), "{what:?}");
 
         disk.set_hook(None);
         log.prepare_now();
+        assert_eq!(log.why_files_stay(), None, "{what:?}");
         let after = files(&storage);
         assert!(is_run(&after) && after.len() < 15, "{what:?}: {after:?}");
         let end = log.current_lsn();
