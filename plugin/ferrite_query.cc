@@ -8,9 +8,13 @@
 
 size_t ferrite_own_query(THD *thd, char *to, size_t room) {
   if (!thd->query()) return 0;
+  CHARSET_INFO *from = thd->query_charset();
+  /* As the server has it for SHOW PROCESSLIST: bytes, which most likely are what it speaks itself.
+   */
+  if (from == &my_charset_bin) from = &my_charset_utf8mb4_general_ci;
   uint wrong = 0; /* characters that utf8mb3 does not have are question marks */
   return my_convert(to, static_cast<uint32>(room), system_charset_info, thd->query(),
-                    static_cast<uint32>(thd->query_length()), thd->query_charset(), &wrong);
+                    static_cast<uint32>(thd->query_length()), from, &wrong);
 }
 
 size_t ferrite_query_of(THD *other, char *to, size_t room) {

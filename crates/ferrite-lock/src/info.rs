@@ -96,11 +96,8 @@ enum Kind {
 
 /// See [`LockInfo::id`].
 fn id_of(owner: &Owner, index: IndexId, key: &[u8], until: &[u8], kind: Kind) -> u64 {
-    // One without a connection has its transaction, and no other.
-    let connection = match owner.thread_id {
-        0 => owner.txn_id().0 | 1 << 63,
-        thread => thread,
-    };
+    // A connection may have several: prepared transactions keep theirs.
+    let owner = std::ptr::from_ref(owner) as u64;
     let (kind, mode) = match kind {
         Kind::Granted => (0, ""),
         Kind::Waiting => (1, ""),
@@ -112,7 +109,7 @@ fn id_of(owner: &Owner, index: IndexId, key: &[u8], until: &[u8], kind: Kind) ->
         .get(8)
         .is_some_and(|_| index == TABLES && !is_auto_inc(key));
     let key = if stripe { &key[..8] } else { key };
-    let head = connection.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(index.0);
+    let head = owner.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(index.0);
     let length = (key.len() as u64).to_le_bytes();
     let parts = length.iter().chain(key).chain(until);
     fnv1a(
@@ -223,6 +220,11 @@ type SetSizes = BTreeMap<(usize, IndexId, Mask), (Arc<Owner>, u64)>;
 /// Locks of one owner on a table, by whether they are waited for: all its stripes.
 type TableLocks = BTreeMap<u64, (LockInfo, Mask)>;
 
+/// Does each lock of that queue have a row of its own?
+fn has_own_row(q: &Queue) -> bool {
+    q.index != TABLES || table_of(&q.key).is_none() || is_auto_inc(&q.key)
+}
+
 /// What has been found in some shards that one row stands for in the end.
 #[derive(Default)]
 struct Gathered {
@@ -231,16 +233,18 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// What the queue says, into `found` if it has a row of its own.
+    /// What the queue says, into `found` if it has a row of its own and waits.
     fn take(&mut self, q: &Queue, found: &mut Vec<LockInfo>) {
         let granted = q.granted.iter().map(|g| (&g.owner, g.mask, false));
         let waiting = q.waiting.iter().map(|w| (&w.owner, w.mask, true));
         for (owner, mask, waits) in granted.chain(waiting) {
-            let lock = info(q, owner, mask, waits);
-            if lock.table.is_none() || is_auto_inc(&q.key) {
-                found.push(lock);
+            if has_own_row(q) {
+                if waits {
+                    found.push(info(q, owner, mask, true));
+                }
                 continue;
             }
+            let lock = info(q, owner, mask, waits);
             let of_table = self.tables.entry(lock.id).or_insert((lock, 0));
             of_table.1 |= mask;
             of_table.0.mode = words(of_table.1);
@@ -290,8 +294,30 @@ impl LockTable {
     }
 
     /// The same until `f` says false: there may be very many. No lock is held over `f`, and what has been found is
-    /// forgotten shard by shard.
+    /// forgotten shard by shard. What waits comes first, and locks of single rows that are granted last: of these
+    /// there may be millions.
     pub fn each_lock_while(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        if !self.each_but_granted(f) {
+            return;
+        }
+        for cell in self.shards() {
+            if cell.count.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let mut found = Vec::new();
+            let shard = cell.lock();
+            for q in shard.each().filter(|q| has_own_row(q)) {
+                found.extend(q.granted.iter().map(|g| info(q, &g.owner, g.mask, false)));
+            }
+            drop(shard);
+            if !found.iter().all(&mut *f) {
+                return;
+            }
+        }
+    }
+
+    /// All but granted locks of single rows, until `f` says false; false, then.
+    fn each_but_granted(&self, f: &mut dyn FnMut(&LockInfo) -> bool) -> bool {
         let mut gathered = Gathered::default();
         for cell in self.shards() {
             if cell.count.load(Ordering::Acquire) == 0 {
@@ -310,11 +336,11 @@ impl LockTable {
             }
             drop(shard);
             if !found.iter().all(&mut *f) {
-                return;
+                return false;
             }
         }
         if !gathered.rows().iter().all(&mut *f) {
-            return;
+            return false;
         }
         let mut found = Vec::new();
         self.ranges.each(&mut |index, r, mask| {
@@ -332,7 +358,7 @@ impl LockTable {
                 waiting: false,
             });
         });
-        found.iter().all(f);
+        found.iter().all(f)
     }
 
     /// Calls `f` for each pair of a waiter and one in its way; of very many in its way, for some:

@@ -163,6 +163,8 @@ impl Engine {
             backup: BackupState::default(),
             snapshots: parts.snapshots,
             counters: Counters::default(),
+            giving_to_versions: Mutex::new(()),
+            giving_to_rows: Mutex::new(()),
             checkpointing: Mutex::new(()),
             making_room: Mutex::new(None),
             vain_attempts: AtomicU64::new(0),

@@ -80,6 +80,9 @@ pub struct Engine {
     pub(crate) row_cache_bytes: AtomicU64,
     /// What versions may take of memory, as it was set.
     pub(crate) history_ring_bytes: AtomicU64,
+    /// What was set is handed on to the versions, and to the row cache, by one at a time: what was set last counts.
+    pub(crate) giving_to_versions: Mutex<()>,
+    pub(crate) giving_to_rows: Mutex<()>,
     pub(crate) checkpointing: Mutex<()>,
     /// Taken by who makes room on a full disk, before `checkpointing`. Held for long while a snapshot goes, so that
     /// nobody waits for it who does not look whether it was killed: [`Engine::turn_to_make_room`].
@@ -504,6 +507,7 @@ impl Engine {
     /// Versions get what was set for them, and no more than a part of the budget: they can be written
     /// out.
     fn give_memory_to_versions(&self) {
+        let _turn = self.giving_to_versions.lock();
         let bytes = self.within_budget(self.history_ring_bytes.load(Ordering::SeqCst));
         debug_assert!(bytes >= SMALLEST_RING_BYTES, "{bytes} bytes for versions");
         self.versions.set_memory(bytes as usize);
@@ -511,6 +515,7 @@ impl Engine {
 
     /// The row cache gets what was set for it, and no more than a part of the budget.
     fn give_memory_to_rows(&self) {
+        let _turn = self.giving_to_rows.lock();
         let bytes = self.within_budget(self.row_cache_bytes.load(Ordering::SeqCst));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.pool.row_cache().set_limit(bytes);
