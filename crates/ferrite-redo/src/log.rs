@@ -360,7 +360,9 @@ impl Log {
     /// What admission keeps for what already runs, in bytes.
     #[inline]
     fn reserve(&self) -> u64 {
-        RESERVE_BYTES.min(self.segs.geometry().segment_payload())
+        let reserve = RESERVE_BYTES.min(self.segs.geometry().segment_payload());
+        debug_assert!(reserve >= 8, "its marks are eighths");
+        reserve
     }
 
     /// The prepared files have room for so many bytes more, and for what was promised.

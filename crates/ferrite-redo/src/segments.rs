@@ -284,6 +284,7 @@ impl Segments {
                 Err(e) => result = Err(e),
             }
         }
+        debug_assert!(self.first() < self.ready(), "no file is left");
         self.why_stays.lock().clone_from(&result.clone().err());
         // A file that keeps its name is no reason not to have others.
         let mut made = Ok(());
