@@ -2,8 +2,9 @@
 //!
 //! Invariants: file n+1 is made only when file n is full; files go from the end only. A
 //! segment of the store is a segment of exactly one file, so a blob never crosses files. The
-//! last segment may be there in part: files grow and shrink in whole steps. A last file of less
-//! than a step does not count: a crash left it when it was made or removed.
+//! last segment may be there in part: files grow and shrink in whole steps. Last files of less
+//! than a step do not count: a crash left them when they were made or removed. They stay until they
+//! are needed again, also while those before them go.
 //!
 //! Locking: the table of open files is a leaf, held to look up or to change an entry, never
 //! over I/O on data. Growing and cutting are done by one thread at a time (the caller's
@@ -109,21 +110,21 @@ impl Files {
         numbers.sort_unstable();
         let step = geometry.step_bytes();
         let mut found: Vec<(Arc<dyn StorageFile>, u64)> = Vec::new();
-        for (n, &number) in numbers.iter().enumerate() {
-            let name = file_name(n);
-            if n != number {
-                let later = file_name(number);
-                return Err(Error::Corrupt(format!(
-                    "{name} is missing but {later} is there"
-                )));
-            }
-            let file = storage.open(&name, mode, direct)?;
+        for &number in &numbers {
+            let file = storage.open(&file_name(number), mode, direct)?;
             let len = file.len()?.min(geometry.file_bytes);
             found.push((file, len - len % step));
         }
         // What a crash leaves when the last file is made or removed: it is made again when needed.
         while found.last().is_some_and(|(_, len)| *len == 0) {
             found.pop();
+        }
+        numbers.truncate(found.len());
+        if let Some((n, number)) = (0..).zip(&numbers).find(|(n, number)| n != *number) {
+            let (name, later) = (file_name(n), file_name(*number));
+            return Err(Error::Corrupt(format!(
+                "{name} is missing but {later} is there"
+            )));
         }
         let short = |(_, len): &(_, u64)| *len != geometry.file_bytes;
         if let Some(n) = found.iter().position(short).filter(|n| n + 1 < found.len()) {
@@ -280,8 +281,10 @@ impl Files {
         assert!(n + 1 == files, "file {n} of {files} is cut");
         let file = self.file(n)?;
         file.truncate(offset)?;
+        // Should its name stay, it does not count.
+        file.sync_data()?;
         if offset > 0 {
-            return file.sync_data();
+            return Ok(());
         }
         kill_point!("store.file_emptied");
         let last = self.open.write().pop();
@@ -348,5 +351,54 @@ mod tests {
         assert_eq!((files.count(), granules), (2, 3 * step));
         files.cut(2 * step).unwrap();
         assert_eq!(files.count(), 1);
+    }
+
+    /// The files before such a one go, and are made again.
+    #[test]
+    fn an_empty_last_file_may_stay_behind_a_gap() {
+        let step = GEOMETRY.step_granules();
+        let disk = SimStorage::new(2);
+        let (files, _) = opened(&disk).unwrap();
+        (0..4).for_each(|n| files.grow(n * step, (n + 1) * step).unwrap());
+        disk.open(&file_name(3), OpenMode::CreateNew, false)
+            .unwrap();
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!((files.count(), granules), (2, 4 * step));
+        (2..4).rev().for_each(|n| files.cut(n * step).unwrap());
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!((files.count(), granules), (1, 2 * step));
+        (2..7).for_each(|n| files.grow(n * step, (n + 1) * step).unwrap());
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!((files.count(), granules), (4, 7 * step));
+        drop(files);
+        disk.remove(&file_name(1)).unwrap();
+        let missing = opened(&disk).map(|(files, _)| files.count());
+        let text = "store.0001 is missing but store.0002 is there";
+        assert_eq!(missing, Err(Error::Corrupt(text.into())));
+    }
+
+    /// One whose name cannot be taken away has no content that a crash could bring back.
+    #[test]
+    fn a_file_that_stays_when_it_should_go_does_not_count() {
+        let step = GEOMETRY.step_granules();
+        for seed in 0..32 {
+            let disk = SimStorage::new(3);
+            let (files, _) = opened(&disk).unwrap();
+            (0..3).for_each(|n| files.grow(n * step, (n + 1) * step).unwrap());
+            let file = disk
+                .open(&file_name(1), OpenMode::ReadWrite, false)
+                .unwrap();
+            file.write_at(&[7; 4096], 0).unwrap();
+            disk.set_hook(Some(Arc::new(|event| match event.op {
+                ferrite_io::sim::IoOp::Name => Err(Error::Io("it keeps its name".into())),
+                _ => Ok(()),
+            })));
+            assert!(files.cut(2 * step).is_err());
+            disk.set_hook(None);
+            disk.crash(&mut ferrite_sync::random::Rng::new(seed));
+            let disk = disk.boot();
+            let (files, granules) = opened(&disk).unwrap();
+            assert_eq!((files.count(), granules), (1, 2 * step));
+        }
     }
 }
