@@ -9,8 +9,7 @@
 size_t ferrite_own_query(THD *thd, char *to, size_t room) {
   if (!thd->query()) return 0;
   CHARSET_INFO *from = thd->query_charset();
-  /* As the server has it for SHOW PROCESSLIST: bytes, which most likely are what it speaks itself.
-   */
+  /* Bytes that nobody converts, and that most likely are UTF-8. */
   if (from == &my_charset_bin) from = &my_charset_utf8mb4_general_ci;
   uint wrong = 0; /* characters that utf8mb3 does not have are question marks */
   return my_convert(to, static_cast<uint32>(room), system_charset_info, thd->query(),

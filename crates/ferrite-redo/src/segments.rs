@@ -285,7 +285,7 @@ impl Segments {
             }
         }
         debug_assert!(self.first() < self.ready(), "no file is left");
-        self.why_stays.lock().clone_from(&result.clone().err());
+        *self.why_stays.lock() = result.clone().err();
         // A file that keeps its name is no reason not to have others.
         let mut made = Ok(());
         while made.is_ok() && self.ready() <= current + self.spare() && !self.pace.is_stopping() {

@@ -161,23 +161,23 @@ impl GarbageList {
 
     /// References of the values out of line among the pieces.
     pub(crate) fn values(&self) -> impl Iterator<Item = crate::log_records::values::Value> + '_ {
-        let values = self.pieces.iter().filter_map(|(_, piece)| piece.overflow());
-        values.map(|(index, reference)| (index, *reference))
+        let mut place = 0;
+        std::iter::from_fn(move || self.next_value(&mut place))
     }
 
-    /// The same from a place on, in which the place behind the one given last is kept.
-    pub(crate) fn values_from<'a>(
-        &'a self,
-        place: &'a mut usize,
-    ) -> impl Iterator<Item = crate::log_records::values::Value> + 'a {
+    /// The same one by one, from a place on, which moves behind it.
+    pub(crate) fn next_value(
+        &self,
+        place: &mut usize,
+    ) -> Option<crate::log_records::values::Value> {
         debug_assert!(*place <= self.pieces.len(), "behind the last piece");
-        std::iter::from_fn(move || loop {
+        loop {
             let (_, piece) = self.pieces.get(*place)?;
             *place += 1;
             if let Some((index, reference)) = piece.overflow() {
                 return Some((index, *reference));
             }
-        })
+        }
     }
 
     /// Hands all pieces over, and the leaves.

@@ -149,12 +149,7 @@ impl Engine {
         self.housekeeping.set();
         self.counters.throttled.inc();
         waiting(Reason::LogBudget, Of::Nothing, || {
-            for _ in 0..LONGEST_MS {
-                thread::sleep_ms(1);
-                if self.log_age() <= marks.stop || self.log_is_stuck() || is_killed() {
-                    return;
-                }
-            }
+            self.wait_within_budget(LONGEST_MS, is_killed);
         });
         *paused_at = self.log.current_lsn().0;
     }
@@ -223,13 +218,20 @@ impl Engine {
 
     /// 1 ms, or until the log keeps to its budget; not long, as it may hold locks and others may make the log longer.
     fn pause_for_log(&self) {
-        for _ in 0..BACKGROUND_LONGEST_MS {
-            thread::sleep_ms(1);
-            // Without background threads the log gets no shorter while we look.
-            let ends = self.config.manual_background
+        // Without background threads the log gets no shorter while we look.
+        let ends = || {
+            self.config.manual_background
                 || self.stop.load(Ordering::Relaxed)
-                || self.callbacks.is_shutting_down();
-            if ends || self.log_age() <= self.marks().stop || self.log_is_stuck() {
+                || self.callbacks.is_shutting_down()
+        };
+        self.wait_within_budget(BACKGROUND_LONGEST_MS, &ends);
+    }
+
+    /// 1 ms, or until the log keeps to its budget, or cannot, or `ends`.
+    fn wait_within_budget(&self, longest_ms: u32, ends: &dyn Fn() -> bool) {
+        for _ in 0..longest_ms {
+            thread::sleep_ms(1);
+            if self.log_age() <= self.marks().stop || self.log_is_stuck() || ends() {
                 return;
             }
         }

@@ -140,7 +140,7 @@ impl Transaction {
         let (mut part, mut body, mut logged) = (Vec::new(), Vec::new(), 0);
         loop {
             part.clear();
-            part.extend(self.garbage.values_from(&mut logged).take(at_once));
+            part.extend(std::iter::from_fn(|| self.garbage.next_value(&mut logged)).take(at_once));
             if part.is_empty() {
                 break;
             }

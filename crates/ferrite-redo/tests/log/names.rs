@@ -42,18 +42,24 @@ fn fill(log: &Log, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// A log with files that are about to go so.
+fn filled(what: What) -> (SimStorage, Arc<dyn Storage>, Arc<Log>) {
+    let disk = SimStorage::new(1);
+    let storage = boot(&disk);
+    let log = create(storage.clone(), Lsn(0), small()).unwrap();
+    log.set_scrub(what == What::Scrubbed);
+    fill(&log, 0..2000);
+    if what == What::Removed {
+        log.set_budget(small().segment_bytes);
+    }
+    log.prepare_now();
+    (disk, storage, log)
+}
+
 #[test]
 fn a_file_that_keeps_its_name_is_none_that_is_forgotten() {
     for what in [What::Recycled, What::Scrubbed, What::Removed] {
-        let disk = SimStorage::new(1);
-        let storage = boot(&disk);
-        let log = create(storage.clone(), Lsn(0), small()).unwrap();
-        log.set_scrub(what == What::Scrubbed);
-        fill(&log, 0..2000);
-        if what == What::Removed {
-            log.set_budget(small().segment_bytes);
-        }
-        log.prepare_now();
+        let (disk, storage, log) = filled(what);
         let before = files(&storage);
         assert!(before.len() > 10 && is_run(&before), "{what:?}: {before:?}");
 
@@ -90,15 +96,7 @@ fn a_file_that_keeps_its_name_is_none_that_is_forgotten() {
 #[test]
 fn the_log_goes_on_behind_a_file_that_keeps_its_name() {
     for what in [What::Recycled, What::Scrubbed, What::Removed] {
-        let disk = SimStorage::new(1);
-        let storage = boot(&disk);
-        let log = create(storage.clone(), Lsn(0), small()).unwrap();
-        log.set_scrub(what == What::Scrubbed);
-        fill(&log, 0..2000);
-        if what == What::Removed {
-            log.set_budget(small().segment_bytes);
-        }
-        log.prepare_now();
+        let (disk, storage, log) = filled(what);
         let before = files(&storage);
         let stays = format!("redo.{:08}", before[0]);
         disk.set_hook(Some(Arc::new(move |event| match event.op {
