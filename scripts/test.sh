@@ -8,6 +8,8 @@ source "$FERRITE_ROOT/scripts/test_unit.sh"
 
 PASSED=0 FAILED=0 SKIPPED=0
 FAILED_STAGES=()
+# What failed stages printed, for the end of a long log: one file for all of them.
+FAILED_OUTPUT=
 
 cmd_test() {
     local what=${1:-ci} FERRITE_SERVER_ASKED=${FERRITE_SERVER:-}
@@ -103,8 +105,31 @@ test_stage() {
     shift
     printf '\n=== %s\n' "$name"
     # A process of its own: what a stage sets or how it dies touches no other stage.
-    ("$@") </dev/null || status=$?
+    if [[ -z ${FERRITE_CI:-} ]]; then
+        ("$@") </dev/null || status=$?
+        test_count "$name" "$status" "$((SECONDS - started))"
+        return
+    fi
+    local output
+    output=$(mktemp)
+    (set -o pipefail && ("$@") </dev/null 2>&1 | tee "$output") || status=$?
+    test_keep "$name" "$status" "$output"
     test_count "$name" "$status" "$((SECONDS - started))"
+}
+
+# test_keep NAME STATUS FILE: the lines that tell why a stage failed are kept for test_close; the file goes.
+# A log of continuous integration is shown from its end, and of a long one nothing else.
+test_keep() {
+    if (($2 != 0 && $2 != 77)); then
+        FAILED_OUTPUT=${FAILED_OUTPUT:-$(mktemp)}
+        {
+            printf '\n--- %s, from what it printed:\n' "$1"
+            grep -a -A 12 -E 'FAILED|panicked|Traceback|unexpected|error(\[|:)' "$3" | cut -c 1-2000 | head -n 60 || true
+            printf -- '--- and its end:\n'
+            tail -n 12 "$3" | cut -c 1-2000
+        } >>"$FAILED_OUTPUT"
+    fi
+    rm -f "$3"
 }
 
 # test_count NAME STATUS SECONDS: a stage has ended.
@@ -145,7 +170,7 @@ test_beside_ends() {
     trap - EXIT
     printf '\n=== %s\n' "$BESIDE_NAME"
     cat "$BESIDE_OUTPUT"
-    rm -f "$BESIDE_OUTPUT"
+    test_keep "$BESIDE_NAME" "$status" "$BESIDE_OUTPUT"
     test_count "$BESIDE_NAME" "$status" "$((SECONDS - BESIDE_STARTED))"
 }
 
@@ -190,6 +215,10 @@ test_mutants() {
 }
 
 test_close() {
+    if [[ -n $FAILED_OUTPUT ]]; then
+        cat "$FAILED_OUTPUT"
+        rm -f "$FAILED_OUTPUT"
+    fi
     printf '\n'
     ((SKIPPED == 0)) || printf 'skipped: %s\n' "$SKIPPED"
     ((FAILED == 0)) || printf 'failed: %s\n' "${FAILED_STAGES[*]}"
