@@ -138,16 +138,23 @@ static int64_t on_connection_of_token(void *token, uint64_t *thread_id, char *qu
 /* ---- the rest of the handlerton -------------------------------------------------------- */
 
 /* Shared by those who use the engine as somebody whom the server does not know; held alone while it
-   is closed. */
+   is closed. Whoever closes it keeps the door meanwhile: users without a gap between them would
+   keep a shared_mutex from it for ever. */
 static std::shared_mutex engine_life;
+static std::mutex engine_door;
 
-FerriteUse::FerriteUse() { engine_life.lock_shared(); }
+FerriteUse::FerriteUse() {
+  std::lock_guard<std::mutex> in_line(engine_door);
+  engine_life.lock_shared();
+}
 FerriteUse::~FerriteUse() { engine_life.unlock_shared(); }
 
 static int close_engine() {
   if (!ferrite_engine) return 0;
   ferrite_kept_stop();
+  std::unique_lock<std::mutex> first_in_line(engine_door);
   std::unique_lock<std::shared_mutex> alone(engine_life);
+  first_in_line.unlock();
   fe_code code = fe_engine_close(ferrite_engine);
   if (code != FE_OK) sql_print_error("Ferrite: cannot close the database: %s", fe_last_error());
   ferrite_engine = nullptr;

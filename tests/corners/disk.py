@@ -292,7 +292,7 @@ def scenario_partitions_are_copied_whole_or_not_at_all(env: Env) -> None:
     if not may_mount():
         return
     keys = ", ".join(f"KEY k{n} (p, n)" for n in range(16))
-    with small_disk(env, 300) as disk:
+    with small_disk(env, 700) as disk:
         s = env.session()
         s.run(f"CREATE TABLE t (n INT PRIMARY KEY, p VARCHAR(300), {keys}) ENGINE=FERRITE {PARTED}")
         s.run("INSERT INTO t SELECT seq, CONCAT(MD5(seq), REPEAT(MD5(seq), 6)) FROM seq_1_to_5100")
@@ -300,22 +300,26 @@ def scenario_partitions_are_copied_whole_or_not_at_all(env: Env) -> None:
         before = s.run("SELECT COUNT(*), SUM(CRC32(p)) FROM t")
         errors = []
         change = "UPDATE t SET n = -n WHERE n = 5099"
-        for mebibytes in (1, 2, 4, 6, 8, 12, *[1] * 20):
-            if len(errors) >= 6:
-                # How much room the files have of their own is a matter of chance: another table takes it.
-                if 1114 in errors:
-                    break
-                s.run("INSERT INTO more (p) SELECT REPEAT(MD5(seq), 8) FROM seq_1_to_20000")
+        # From too little to enough, and then between the two: the ALTER fails ever nearer to its end.
+        little, enough, mebibytes = 0, 0, 1
+        while enough - little != 1 and len(errors) < 12:
             filler = fill(disk)
-            os.truncate(filler, filler.stat().st_size - (mebibytes << 20))
+            # How much room the files have of their own is a matter of chance: another table takes it.
+            more = "INSERT INTO more (p) SELECT REPEAT(MD5(seq + {n}), 8) FROM seq_1_to_2000"
+            equal(_until_refused(s, more), 1114, "another table on a full disk")
+            os.truncate(filler, max(0, filler.stat().st_size - (mebibytes << 20)))
             error = s.error(f"ALTER TABLE t REORGANIZE PARTITION p0 INTO ({HALVES})")
-            filler.unlink()
+            # Not all of it: the log would take it for files.
+            os.truncate(filler, max(0, filler.stat().st_size - (32 << 20)))
             env.eventually("the disk has room", lambda: not s.error(change), seconds=40)
             s.run("UPDATE t SET n = -n WHERE n = -5099")
+            s.run("TRUNCATE more")
             equal(s.answer("CHECK TABLE t EXTENDED"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
             for n in range(16):
                 equal(s.run(f"SELECT COUNT(*), SUM(CRC32(p)) FROM t FORCE INDEX (k{n})"), before, f"index {n}")
             if not error:
                 s.run("ALTER TABLE t REORGANIZE PARTITION p00, p01 INTO (PARTITION p0 VALUES LESS THAN (5000))")
-            errors.append(error)
-        expect(1114 in errors and set(errors) <= {0, 1114}, "errors of ALTER TABLE on a disk of every size", errors)
+            errors.append((mebibytes, error))
+            little, enough = (mebibytes, enough) if error else (little, mebibytes)
+            mebibytes = (little + enough) // 2 if enough else 2 * mebibytes
+        equal({error for _, error in errors}, {0, 1114}, f"errors of ALTER TABLE on a disk of every size: {errors}")

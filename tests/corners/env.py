@@ -90,7 +90,7 @@ class Running:
 
     def _run(self) -> None:
         """A connection that is lost (the server was killed) leaves no answer: answer() says so."""
-        with contextlib.suppress(pymysql.err.OperationalError):
+        with contextlib.suppress(pymysql.err.OperationalError, pymysql.err.InterfaceError):
             self.seen.append(self.session.answer(self.sql))
 
     def waits(self, seconds: float = 0.5) -> bool:
@@ -141,6 +141,8 @@ class Session:
             if e.args[0] in (2006, 2013):
                 raise
             return int(e.args[0])
+        except pymysql.err.InterfaceError:
+            raise
         except pymysql.err.MySQLError as e:
             return int(e.args[0])
 
@@ -259,7 +261,33 @@ class Env:
             expect(wanted == got, f"answer {number} differs: InnoDB {wanted!r}, Ferrite", repr(got))
         return seen["InnoDB"]
 
-    def eventually(self, what: str, look: Callable[[], object], seconds: float = 10) -> Any:
+    def runs(self, session: Session) -> None:
+        """Waits until the session's statement has begun: a KILL QUERY that comes before it does nothing."""
+        look = self.session(None)
+        sql = f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {session.id} AND INFO IS NOT NULL"
+        self.eventually("the statement runs", lambda: look.value(sql))
+        self._forget(look)
+
+    def blocks(self, running: Running) -> bool:
+        """True once it waits for a row, False when it has ended; nobody else may wait for rows."""
+        look = self.session(None)
+        names = "'Innodb_row_lock_current_waits', 'Ferrite_row_lock_current_waits'"
+        sql = f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})"
+        until = time.monotonic() + STATEMENT_SECONDS
+        try:
+            while running.waits(0.005):
+                if any(int(number) for _, number in look.run(sql)):
+                    return True
+                expect(time.monotonic() < until, "it neither ends nor waits", running.sql)
+            return False
+        finally:
+            self._forget(look)
+
+    def _forget(self, session: Session) -> None:
+        session.close()
+        self.sessions.remove(session)
+
+    def eventually(self, what: str, look: Callable[[], object], seconds: float = 60) -> Any:
         """The first true value of `look`; fails with `what` when there is none in time."""
         until = time.monotonic() + seconds
         while True:
@@ -274,5 +302,4 @@ class Env:
         session = self.session(None)
         session.run(f"DROP DATABASE IF EXISTS {DATABASE}")
         session.run(f"CREATE DATABASE {DATABASE}")
-        session.close()
-        self.sessions.remove(session)
+        self._forget(session)

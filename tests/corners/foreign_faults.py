@@ -157,12 +157,13 @@ def scenario_kill_in_a_big_cascade(env: Env) -> None:
     other = env.session()
     for statement in ("DELETE FROM p WHERE id=1", "UPDATE p SET id=7 WHERE id=1"):
         running = session.start(statement)
-        time.sleep(0.3)
+        env.runs(session)
+        time.sleep(0.2)
         expect(not running.seen, "the cascade was over before the test began", statement)
         begun = time.monotonic()
         other.run(f"KILL QUERY {session.id}")
         equal(running.answer(), 1317, statement)
-        expect(time.monotonic() - begun < 10, "KILL was not heard", time.monotonic() - begun)
+        expect(time.monotonic() - begun < 30, "KILL was not heard", time.monotonic() - begun)
         equal(
             other.answer("SELECT COUNT(*), SUM(v), MIN(p), MAX(p) FROM c"),
             [(200_000, 20_000_100_000, 1, 1)],

@@ -251,7 +251,10 @@ def _round(env: Env, seed: int, seconds: float) -> tuple[int, int]:
     for thread in threads:
         thread.join()
     expect(not unexpected, f"errors that nobody expects, seed {seed}", unexpected[:3])
+    env.close_sessions()
     session = env.session()
+    others = f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = '{DATABASE}' AND ID <> CONNECTION_ID()"
+    env.eventually("the clients are gone", lambda: session.value(others) == 0)
     _decide(dice, session)
     equal(session.run("XA RECOVER"), [], "prepared transactions that nobody can decide")
     try:

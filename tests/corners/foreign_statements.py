@@ -479,7 +479,7 @@ def scenario_the_first_child_comes_meanwhile(env: Env) -> None:
     other.run("INSERT INTO p VALUES (2, 5, '')")
     changer.run("BEGIN")
     running = changer.start("SELECT changed()")
-    expect(running.waits(), "does not wait", running.seen)
+    expect(env.blocks(running), "does not wait", running.seen)
     session.run("SET foreign_key_checks=0")
     session.run("CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (u))")
     session.run("INSERT INTO c VALUES (10)")

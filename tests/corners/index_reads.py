@@ -80,7 +80,7 @@ def scenario_kill_among_rows_that_are_gone(env: Env) -> None:
     other, killer = env.session(), env.session()
     other.run("CREATE TABLE t (id INT PRIMARY KEY, k INT, f INT, KEY (k)) ENGINE=FERRITE")
     other.run("INSERT INTO t VALUES (0, 0, 0)")
-    sql = "SELECT SUM(f) FROM t FORCE INDEX (k) WHERE k BETWEEN 0 AND 1000000 AND (f = 1 OR SLEEP(2) = 0)"
+    select = "SELECT SUM(f) FROM t FORCE INDEX (k) WHERE k BETWEEN 0 AND 1000000 AND (f = 1 OR GET_LOCK('{}', 50) = 1)"
     # The rows that are gone take a tenth of a second. Whoever comes too late finds no read to end.
     for delay in (0.03, 0.07):
         s = env.session()
@@ -90,13 +90,17 @@ def scenario_kill_among_rows_that_are_gone(env: Env) -> None:
         state = f"SELECT state FROM information_schema.processlist WHERE id = {reader}"
         other.run("BEGIN")
         other.run("INSERT INTO t SELECT seq, seq, 1 FROM seq_1_to_300000")
+        # A lock of its own for each reader, which keeps it.
+        lock = f"awake after {delay}"
+        equal(killer.value(f"SELECT GET_LOCK('{lock}', 0)"), 1, "the lock")
+        sql = select.format(lock)
         plan = str(s.run("EXPLAIN " + sql))
         expect("Rowid-ordered scan" in plan, f"no multi-range read of {sql}", plan)
         running = s.start(sql)
-        env.eventually("the read sleeps", lambda state=state: killer.value(state) == "User sleep")
-        awake = time.monotonic() + 2
+        env.eventually("the read waits", lambda state=state: killer.value(state) == "User lock")
         other.run("ROLLBACK")
-        time.sleep(max(0, awake + delay - time.monotonic()))
+        killer.run(f"DO RELEASE_LOCK('{lock}')")
+        time.sleep(delay)
         killer.run(f"KILL QUERY {reader}")
         expect(running.answer() in (1317, [(0,)]), "killed", running.answer())
     other.run("DROP TABLE t")

@@ -42,6 +42,7 @@ def _kill_under_load(env: Env) -> set[int]:
     for writer in writers:
         writer.start()
     time.sleep(SECONDS)
+    env.eventually("some rows are acknowledged", lambda: sum(map(len, acknowledged)) > WRITERS)
     env.server.kill()
     env.down_on_purpose = True
     for writer in writers:

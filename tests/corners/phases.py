@@ -247,6 +247,7 @@ def _after(env: Env, engine: str, waits: str, how: str, after: list[str]) -> lis
     other.run("START TRANSACTION")
     other.run("UPDATE t SET b = 2 WHERE a BETWEEN 2 AND 15")
     running = victim.start(waits)
+    env.runs(victim)
     expect(running.waits(0.2), "it waits", waits)
     if how == "deadlock":
         other.run("UPDATE t SET b = 3 WHERE a = 1")

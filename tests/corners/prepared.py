@@ -74,6 +74,7 @@ def scenario_killed_ddl(env: Env) -> None:
     _prepare_and_go(env, "kill", "INSERT INTO t VALUES (1)")
     waiter, session = env.session(), env.session()
     drop = waiter.start("DROP TABLE t")
+    env.runs(waiter)
     expect(drop.waits(), "DROP waits")
     session.run(f"KILL QUERY {waiter.id}")
     equal(drop.answer(), 1317, "DROP")

@@ -33,7 +33,7 @@ class Pair:
         self.first.run("SET binlog_format = ROW")
 
     def compare(self, what: str) -> None:
-        catch_up(self.primary, self.follower, 30)
+        catch_up(self.primary, self.follower, 50)
         for table in ("t", "o"):
             self.compare_table(table, what)
 
@@ -59,7 +59,7 @@ def replica_pair(*replica_options: str) -> Iterator[Pair]:
             "INSERT INTO t VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c'), (9, 9, 'd')",
         ):
             first.run(sql)
-        catch_up(primary, follower, 30)
+        catch_up(primary, follower, 50)
         where = follower.value("SELECT engine FROM information_schema.TABLES WHERE TABLE_NAME = 'gtid_slave_pos'")
         expect(where != "FERRITE", "the position is in another engine", where)
         follower.run("STOP SLAVE")

@@ -47,5 +47,5 @@ def scenario_others_come_past(env: Env) -> None:
         pair.follower.run("START SLAVE")
         for play in (_gap_of_a_changed_row, _rows_that_were_read):
             play(pair)
-            catch_up(pair.primary, pair.follower, 20)
+            catch_up(pair.primary, pair.follower, 50)
             pair.compare_table("n", play.__name__)

@@ -128,16 +128,16 @@ def _replicate(image: str, *replica_options: str) -> None:
         admin.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         first = session_on(primary)
         follower = follow(replica, port, "conservative", 2)
-        catch_up(primary, follower, 30)
+        catch_up(primary, follower, 50)
         second = session_on(replica)
         for name, table, rows, changes in _stories():
             _fill(first, table, rows)
             for sql in changes:
                 first.run(sql)
-                catch_up(primary, follower, 30)
+                catch_up(primary, follower, 50)
                 _compare(first, second, f"{image}, {name}: {sql}")
         _fill(first, "CREATE TABLE a (id INT PRIMARY KEY, x INT, y INT)", "(0, 0, 0)")
-        catch_up(primary, follower, 30)
+        catch_up(primary, follower, 50)
         second.run("SET sql_log_bin=0")
         second.run("ALTER TABLE a ADD COLUMN more INT AS (x + y) VIRTUAL, ADD KEY (more)")
         for sql in (
@@ -146,7 +146,7 @@ def _replicate(image: str, *replica_options: str) -> None:
             "DELETE FROM a WHERE id=1",
         ):
             first.run(sql)
-            catch_up(primary, follower, 30)
+            catch_up(primary, follower, 50)
             equal(
                 second.answer("SELECT id, x, y FROM a ORDER BY 1"), first.answer(ROWS), f"{image}, more columns: {sql}"
             )
@@ -155,13 +155,13 @@ def _replicate(image: str, *replica_options: str) -> None:
         second.run("SET sql_log_bin=1")
         second.run("SET GLOBAL slave_run_triggers_for_rbr=YES")
         _fill(first, "CREATE TABLE a (id INT PRIMARY KEY, x INT, y INT)", "(1, 1, 1), (2, 2, 2)")
-        catch_up(primary, follower, 30)
+        catch_up(primary, follower, 50)
         second.run("SET sql_log_bin=0")
         for sql in TRIGGERS:
             second.run(sql)
         first.run("UPDATE a SET x=4 WHERE id=1")
         first.run("DELETE FROM a WHERE id=2")
-        catch_up(primary, follower, 30)
+        catch_up(primary, follower, 50)
         equal(second.answer("SELECT * FROM seen ORDER BY 1"), [(1, 1), (2, 2)], f"{image}: what triggers see")
 
 

@@ -73,7 +73,7 @@ def _outcomes(env: Env, engine: str, table: str, level: str, change: str) -> lis
         first.run(change)
         other.run("START TRANSACTION")
         running = other.start(sql)
-        if running.waits(0.12):
+        if env.blocks(running):
             first.run(f"KILL QUERY {other.id}")
         answer = running.answer()
         rows = other.run("SELECT id, k, v, LENGTH(c) FROM t WHERE id < 20 OR id = 60 ORDER BY id")
@@ -124,7 +124,7 @@ def scenario_what_changed_meanwhile(env: Env) -> None:
                 first.run(change)
                 other.run("START TRANSACTION")
                 running = other.start("UPDATE t SET v = v + 100 WHERE v BETWEEN 20 AND 50 AND c LIKE 'o%'")
-                waits = running.waits(0.2)
+                waits = env.blocks(running)
                 first.run(end)
                 seen.append((change, end, waits, running.answer()))
                 other.run("COMMIT")
@@ -146,9 +146,9 @@ def scenario_kill_and_timeout(env: Env) -> None:
     first.run("UPDATE t SET v = 1000 WHERE id = 20")
     other.run("SET ferrite_lock_wait_timeout = 100")
     running = other.start("UPDATE t SET v = v + 1 WHERE v IN (20, 60)")
-    expect(running.waits(), "it waits")
+    expect(env.blocks(running), "it waits")
     env.session().run(f"KILL QUERY {other.id}")
-    equal(running.answer(10), 1317, "killed")
+    equal(running.answer(), 1317, "killed")
     other.run("SET ferrite_lock_wait_timeout = 1")
     equal(other.answer("UPDATE t SET v = v + 1 WHERE v IN (20, 60)"), 1205, "timeout")
     third = _session(env, "READ COMMITTED", 0)
@@ -172,7 +172,7 @@ def scenario_triggers(env: Env) -> None:
         first.run("START TRANSACTION")
         first.run("UPDATE t SET v = v + 1000 WHERE id IN (20, 30)")
         running = other.start("UPDATE t SET v = v + 1 WHERE v < 25 OR v > 1000")
-        waits = running.waits(0.3)
+        waits = env.blocks(running)
         first.run("COMMIT")
         return [
             waits,

@@ -277,7 +277,7 @@ def scenario_innodb_settings(env: Env) -> None:
         begun = time.monotonic()
         equal(waiter.error("UPDATE t SET v = 5"), 1205, statement)
         took = time.monotonic() - begun
-        expect(seconds - 0.5 < took < seconds + 5, f"{statement}: the timeout", took)
+        expect(seconds - 0.5 < took < 20, f"{statement}: the timeout", took)
         holder.run("ROLLBACK")
     equal(waiter.error("INSERT INTO t (v) VALUES (1)"), 1062, "a duplicate")
     waiter.run("INSERT INTO t (v) VALUES (2)")

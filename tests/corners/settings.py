@@ -24,6 +24,11 @@ def _wait_seconds(session: Session) -> float:
     return time.monotonic() - begun
 
 
+def _least_seconds(session: Session) -> float:
+    """The shortest of three waits: what a machine that stands still for a moment adds is in one of them."""
+    return min(_wait_seconds(session) for _ in range(3))
+
+
 def scenario_lock_wait_timeout_of_the_session(env: Env) -> None:
     """SET innodb_lock_wait_timeout holds for Ferrite's tables, unless Ferrite's own variable is set."""
     _locked(env)
@@ -32,12 +37,12 @@ def scenario_lock_wait_timeout_of_the_session(env: Env) -> None:
     waiter.run("SET innodb_lock_wait_timeout = 1")
     expect(0.8 < _wait_seconds(waiter) < 20, "InnoDB's second counts")
     waiter.run("SET innodb_lock_wait_timeout = 0")
-    expect(_wait_seconds(waiter) < 0.8, "none at all")
+    expect(_least_seconds(waiter) < 0.8, "none at all")
     waiter.run("SET ferrite_lock_wait_timeout = 2")
     expect(1.8 < _wait_seconds(waiter) < 20, "Ferrite's own value is set")
     waiter.run("SET innodb_lock_wait_timeout = 50")
     waiter.run("SET ferrite_lock_wait_timeout = 0")
-    expect(_wait_seconds(waiter) < 0.8, "and 0 is a value")
+    expect(_least_seconds(waiter) < 0.8, "and 0 is a value")
     waiter.run("SET ferrite_lock_wait_timeout = DEFAULT, innodb_lock_wait_timeout = 1")
     expect(_wait_seconds(waiter) > 0.8, "back to InnoDB's")
 
@@ -50,7 +55,7 @@ def scenario_lock_wait_timeout_of_the_server(env: Env) -> None:
     env.session().run("SET GLOBAL innodb_lock_wait_timeout = 1")
     expect(0.8 < _wait_seconds(env.session()) < 20, "of SET GLOBAL")
     env.session().run("SET GLOBAL ferrite_lock_wait_timeout = 0")
-    expect(_wait_seconds(env.session()) < 0.8, "Ferrite's own")
+    expect(_least_seconds(env.session()) < 0.8, "Ferrite's own")
 
 
 @options("--innodb-rollback-on-timeout", "--innodb-lock-wait-timeout=1")

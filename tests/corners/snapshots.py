@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corners.env import Env, Session, equal
+from corners.env import Env, Session, equal, expect
 
 READ = "SELECT COUNT(*), SUM(a) FROM t"
 CHANGED = 1412
@@ -189,12 +189,17 @@ def scenario_partitions(env: Env) -> None:
 
 def scenario_middle_of_a_load(env: Env) -> None:
     """A snapshot opened while CREATE ... SELECT fills a table never sees a part of it."""
-    reader, maker = env.session(), env.session()
+    reader, maker, gate = env.session(), env.session(), env.session()
+    equal(gate.value("SELECT GET_LOCK('middle', 0)"), 1, "the gate is closed")
     making = maker.start(
-        "CREATE TABLE t (PRIMARY KEY (a)) ENGINE=FERRITE SELECT seq a, SLEEP(0.01) b FROM seq_1_to_100"
+        "CREATE TABLE t (PRIMARY KEY (a)) ENGINE=FERRITE"
+        " SELECT seq a, IF(seq = 50, GET_LOCK('middle', 300), 0) b FROM seq_1_to_100"
     )
-    assert making.waits(0.3)
+    at_the_gate = f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {maker.id} AND STATE = 'User lock'"
+    env.eventually("half of it is there", lambda: gate.value(at_the_gate))
     reader.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    expect(making.waits(0), "the load is not over")
+    gate.run("SELECT RELEASE_LOCK('middle')")
     making.answer()
     equal(reader.answer("SELECT COUNT(*) FROM t"), CHANGED, "a snapshot from the middle")
     reader.run("COMMIT")

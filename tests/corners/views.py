@@ -97,9 +97,9 @@ def scenario_deadlocks_are_rows(env: Env) -> None:
     b.run("UPDATE plums SET b = 9 WHERE a = 1")
     one, two = "SELECT * FROM plums WHERE a = 1 FOR UPDATE", "DELETE FROM figs WHERE a = 7"
     first = a.start(one)
-    expect(first.waits(), "the first does not wait")
     waiting = "SHOW GLOBAL STATUS LIKE 'Ferrite_row_lock_current_waits'"
-    equal(s.run(waiting)[0][1], "1", "waiting now")
+    env.eventually("the first waits", lambda: s.run(waiting)[0][1] == "1")
+    expect(first.waits(0), "the first does not wait")
     second = b.start(two)
     answers = [first.answer(), second.answer()]
     equal(answers.count(1213), 1, "one victim")
