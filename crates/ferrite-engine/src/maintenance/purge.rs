@@ -684,12 +684,31 @@ mod tests {
             }
         }
 
+        /// Changes, until there are some that the writer cannot write any more: it may have written
+        /// the first before the fault comes, and with the fault before the change there may be none.
+        fn change_what_cannot_be_written(&self, fault: Fault) {
+            let pool = &self.engine.pool;
+            for n in 0..100 {
+                self.change_a_row(n);
+                self.disk.inject_lasting(fault, "store.");
+                pool.flush_below(ferrite_types::Lsn::MAX);
+                while pool.dirty_pages() > 0 {
+                    if pool.write_failure().is_some() {
+                        return;
+                    }
+                    ferrite_sync::thread::sleep_ms(1);
+                }
+                self.disk.clear_faults();
+            }
+            panic!("all changes were written at once");
+        }
+
         /// A change, so that the writer has something to write.
-        fn change_a_row(&self) {
+        fn change_a_row(&self, n: u8) {
             let mut s = Session::new(&self.engine, 0, 1);
             s.insert_row(
                 &self.table,
-                Some(b"n"),
+                Some(&[b'n', n]),
                 &[0],
                 &[],
                 false,
@@ -721,10 +740,7 @@ mod tests {
     fn garbage_is_kept_while_no_frame_can_be_had() {
         for fault in [Fault::FailWrite, Fault::Full] {
             let mut w = World::with_garbage();
-            for nth in 1..5000 {
-                w.disk.inject_in(fault, nth, "store.");
-            }
-            w.change_a_row();
+            w.change_what_cannot_be_written(fault);
             let pool = w.engine.pool.clone();
             let mut held = Vec::new();
             let error = loop {
@@ -905,7 +921,7 @@ mod tests {
         assert!(w.engine.purge.held_bytes().1 >= 100_000, "it is not held");
         let mut young = Session::new(&w.engine, 0, 3);
         young.open_snapshot();
-        w.change_a_row();
+        w.change_a_row(0);
         let engine = w.engine.clone();
         let open = || engine.snapshot_rows().len();
         assert_eq!(open(), 2);
