@@ -7,7 +7,7 @@
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
 //! undo list, which is read for that first (`known_undo`), or waits until all of it is settled (of one that is rolled
 //! back: the row) if that is too large. A stop in the middle is harmless: each step of a rollback is logged, and the next
-//! start goes on; versions are made again from the beginning. One that cannot be settled (a damaged page) stays as it
+//! start goes on; versions that life makes from the beginning, this one each once (`made_again`). One that cannot be settled (a damaged page) stays as it
 //! is, and who waits for it gets the reason. So does a transaction of this life whose connection goes and whose rollback
 //! fails. From time to time they are tried again: the fault may have been a passing one, or the table dropped.
 //!

@@ -9,6 +9,7 @@
 
 use crate::log_records::values::Value;
 use crate::log_records::xid::Xid;
+use crate::state::made_again::MadeAgain;
 use crate::state::prepared_on::PreparedOn;
 use crate::state::slot_figures::{SlotFigures, Stands};
 use crate::state::touched::Touched;
@@ -84,6 +85,8 @@ pub(crate) struct SlotState {
     pub garbage: Vec<Value>,
     /// Indexes it has changed.
     pub touched: Touched,
+    /// Of one that a restart has found prepared: how far its versions were made again.
+    pub made_again: MadeAgain,
     /// Where these are counted while it is prepared.
     counted: Option<Arc<PreparedOn>>,
     /// The same for who does not wait for the mutex.
@@ -101,6 +104,7 @@ impl SlotState {
             undo,
             garbage: Vec::new(),
             touched: Touched::default(),
+            made_again: MadeAgain::default(),
             counted: None,
             figures,
         }
@@ -247,6 +251,7 @@ impl SlotState {
         self.undo.clear(area);
         self.count_no_more();
         self.touched.clear();
+        self.made_again = MadeAgain::default();
         debug_assert!(
             !self.is_prepared() && self.xid().is_none(),
             "a name is left"

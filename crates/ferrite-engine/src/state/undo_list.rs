@@ -267,6 +267,12 @@ pub(crate) struct Backwards {
 }
 
 impl Backwards {
+    /// Where the entry begins that was read last; at first, the end of the list.
+    pub(crate) fn position(&self) -> UndoPosition {
+        let older = self.chunks.len() * CHUNK_BYTES;
+        UndoPosition((older + self.bytes.len()) as u64)
+    }
+
     /// The entry before.
     ///
     /// # Errors
@@ -347,8 +353,10 @@ mod tests {
         }
         assert!(list.chunks.len() > 3);
         let mut back = list.backwards();
-        for (_, expected) in model.iter().rev() {
+        assert_eq!(back.position(), list.position());
+        for (position, expected) in model.iter().rev() {
             assert_eq!(back.prev(&area).unwrap().as_ref(), Some(expected));
+            assert_eq!(back.position(), *position);
         }
         assert_eq!(back.prev(&area).unwrap(), None);
         while let Some((position, expected)) = model.pop() {

@@ -7,9 +7,9 @@
 //! Beside them are transactions of this life whose connection has gone and whose rollback has failed (`take_over`).
 //!
 //! One that could not be settled is given up. Rollbacks that the thread has given up it tries again from time to time
-//! (`retry`), behind all others, and readers get the reason until one succeeds. Versions it does not make again: those that were
-//! made stay until the transaction ends, so each try would add to them. A decision by a statement tries at once
-//! (`claim_or_await`). One whose rollback by a statement has failed is for the next such statement.
+//! (`retry`), behind all others, and readers get the reason until one succeeds. Versions it does not try to make again: a
+//! decision by a statement does, at once (`claim_or_await`), from where the other got to. One whose rollback by a statement has
+//! failed is for the next such statement.
 //!
 //! Invariant: what is to be done with one is what its slot says at that moment. A decision of the start changes the slot
 //! first, and tells of it here afterwards (`hand_over`, `forget`); who was making versions meanwhile lets go of it

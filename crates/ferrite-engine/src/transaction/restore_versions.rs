@@ -13,6 +13,7 @@ use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::known_undo::{hash_of, key_of};
+use crate::state::made_again::MadeAgain;
 use crate::state::slot::TxnSlot;
 use crate::state::throttle::Eased;
 use crate::state::touched::Touched;
@@ -23,7 +24,7 @@ use ferrite_sync::{thread, Arc};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut, Scratch};
 use ferrite_txn::{diff, NewVersion, VERSION_DELETED};
-use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId, UndoPosition, VersionAddr};
 use std::collections::HashMap;
 
 /// Of the buffer pool's size one part in so many is kept of values ...
@@ -65,11 +66,6 @@ impl Values {
         Some(next..=next.saturating_add(to - from))
     }
 
-    fn is_about(&self, undo: &Undo<'_>) -> bool {
-        let hash = key_of(undo).map(|(index, key)| hash_of(index, key));
-        hash.is_some_and(|hash| self.hashes.contains(&hash))
-    }
-
     fn take(&mut self, index: IndexId, key: &[u8]) -> Option<Vec<u8>> {
         let value = self.of.remove(&(index, key.to_vec()))?;
         let bytes = key.len() + value.len() + PLACE_BYTES;
@@ -96,6 +92,14 @@ impl Values {
     }
 }
 
+/// One walk over the undo list.
+struct Walk<'a> {
+    values: Values,
+    made: &'a mut MadeAgain,
+    /// It has come so far.
+    down_to: UndoPosition,
+}
+
 /// What who makes versions does while the log has no space for them, or the memory for them is full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NoRoom {
@@ -115,7 +119,7 @@ impl Engine {
     ///
     /// # Errors
     /// `Interrupted` by a stop or a KILL, or once the transaction is decided; a page that cannot be read; `DiskFull`,
-    /// unless it waits. All of it can be done again.
+    /// unless it waits. Who tries again goes on from there (`made_again`).
     pub(crate) fn restore_versions(
         &self,
         txn: TxnId,
@@ -124,17 +128,51 @@ impl Engine {
     ) -> Result<()> {
         let pool = self.pool.size_bytes();
         let most_bytes = (pool / VALUES_PART).max(VALUES_LEAST_BYTES).min(pool / 2);
-        let mut hashes = Some(0..=u64::MAX);
         let mut eased = Eased::default();
+        let mut made = std::mem::take(&mut slot.state.lock().made_again);
+        let before_each = &mut || {
+            self.may_restore(&mut eased, no_room, || {
+                let is_prepared = slot.state.lock().is_prepared_as(txn);
+                is_prepared.then(|| self.unsettled.awaited(txn))
+            })
+        };
+        let result = self.restore_rest((txn, slot), &mut made, most_bytes as usize, before_each);
+        let mut state = slot.state.lock();
+        if result.is_err() && state.is_prepared_as(txn) {
+            state.made_again = made;
+        }
+        result
+    }
+
+    /// Those that are not made yet, in as many walks as it takes if values of so many bytes are kept.
+    fn restore_rest(
+        &self,
+        (txn, slot): (TxnId, &TxnSlot),
+        made: &mut MadeAgain,
+        most_bytes: usize,
+        before_each: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let mut hashes = made.rest();
         while let Some(now) = hashes {
-            let values = Values::of_hashes(now, most_bytes as usize);
-            let before_each = &mut || {
-                self.may_restore(&mut eased, no_room, || {
-                    let is_prepared = slot.state.lock().is_prepared_as(txn);
-                    is_prepared.then(|| self.unsettled.awaited(txn))
-                })
+            let mut walk = Walk {
+                values: Values::of_hashes(now, most_bytes),
+                made: &mut *made,
+                down_to: UndoPosition::END,
             };
-            hashes = self.restore_of((txn, slot), values, before_each)?.rest();
+            let result = self.restore_of((txn, slot), &mut walk, before_each);
+            let Walk {
+                values, down_to, ..
+            } = walk;
+            made.note(values.hashes.clone(), down_to);
+            result?;
+            hashes = values.rest();
+        }
+        if made.lacks_tables {
+            let text = format!(
+                "transaction {txn} is prepared; some of its changes are in tables that no \
+                 longer exist: its commit or rollback skips them"
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
         }
         Ok(())
     }
@@ -181,48 +219,67 @@ impl Engine {
         }
     }
 
-    /// Of the entries that `values` is about, or those of them that it had room for.
+    /// Of the entries that the walk is about, or those of them that it had room for.
     fn restore_of(
         &self,
         (txn, slot): (TxnId, &TxnSlot),
-        mut values: Values,
+        walk: &mut Walk<'_>,
         before_each: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Values> {
+    ) -> Result<()> {
         before_each()?;
         let mut entries = slot.state.lock().undo.backwards();
-        let mut all_there = true;
-        while let Some(entry) = entries.prev(&self.undo_area)? {
-            before_each()?;
-            let undo = undo::decode(&entry)?;
-            if !values.is_about(&undo) {
-                continue;
-            }
-            all_there &= match undo {
-                Undo::Update { index, key, prior } => {
-                    self.restore_version(txn, index, key, Some(&prior), &mut values)?
-                }
-                Undo::Mark { index, key } => {
-                    self.restore_version(txn, index, key, None, &mut values)?
-                }
-                Undo::Put { index, key } => {
-                    values.take(index, key);
-                    self.clear_version_of_put(txn, index, key)?
-                }
-                Undo::Insert { index, key } => {
-                    values.take(index, key);
-                    true
-                }
-                Undo::Overflow { .. } => true,
+        loop {
+            walk.down_to = entries.position();
+            let Some(entry) = entries.prev(&self.undo_area)? else {
+                return Ok(());
             };
+            before_each()?;
+            self.restore_entry(txn, undo::decode(&entry)?, entries.position(), walk)?;
         }
-        if !all_there {
-            let text = format!(
-                "transaction {txn} is prepared; some of its changes are in tables that no \
-                 longer exist: its commit or rollback skips them"
-            );
-            self.callbacks.log(LogLevel::Warning, &text);
+    }
+
+    /// Of one change, which begins there in the list.
+    fn restore_entry(
+        &self,
+        txn: TxnId,
+        undo: Undo<'_>,
+        at: UndoPosition,
+        walk: &mut Walk<'_>,
+    ) -> Result<()> {
+        let Some((index, key)) = key_of(&undo) else {
+            return Ok(());
+        };
+        let (hash, last) = (hash_of(index, key), *walk.values.hashes.end());
+        if !walk.values.hashes.contains(&hash) {
+            return Ok(());
         }
-        Ok(values)
+        // An older change of ours is a difference to the value before this one, whether that is done or not.
+        let is_needed = matches!(&undo, Undo::Update { prior, .. } if prior.txn == txn);
+        if walk.made.has(hash, at) && !is_needed {
+            walk.values.take(index, key);
+            return Ok(());
+        }
+        let is_there = match undo {
+            Undo::Update { prior, .. } => {
+                self.restore_version(txn, index, key, Some(&prior), &mut walk.values)?
+            }
+            Undo::Mark { .. } => self.restore_version(txn, index, key, None, &mut walk.values)?,
+            Undo::Put { .. } => {
+                walk.values.take(index, key);
+                self.clear_version_of_put(txn, index, key)?
+            }
+            Undo::Insert { .. } | Undo::Overflow { .. } => {
+                walk.values.take(index, key);
+                true
+            }
+        };
+        walk.made.lacks_tables |= !is_there;
+        // What was too much is for another walk, which goes on from here.
+        let now_last = *walk.values.hashes.end();
+        if now_last < last {
+            walk.made.note(now_last + 1..=last, at);
+        }
+        Ok(())
     }
 
     /// Which indexes a prepared transaction has changed, from its undo list alone.
@@ -414,10 +471,13 @@ fn set_version(leaf: &mut LeafMut<'_>, at: usize, version: VersionAddr) {
 #[cfg(test)]
 mod tests {
     use crate::catalog::table::Table;
-    use crate::testing::{create, open};
+    use crate::testing::{config, create, open};
+    use crate::{Callbacks, Config, LogLevel};
     use crate::{Cursor, DdlCaller, DupInfo, Engine, ReadMode, RowChange, Session, WaitMode, Xid};
-    use ferrite_io::sim::SimStorage;
+    use ferrite_io::sim::{Fault, SimStorage};
+    use ferrite_sync::atomic::{AtomicU64, Ordering};
     use ferrite_sync::Arc;
+    use ferrite_types::Error;
     use std::collections::BTreeMap;
 
     const ROWS: u32 = 1000;
@@ -433,15 +493,28 @@ mod tests {
     fn rows(engine: &Arc<Engine>, table: &Arc<Table>) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut s = Session::new(engine, 0, 9);
         s.open_snapshot();
+        rows_seen(&mut s, table)
+    }
+
+    fn rows_seen(s: &mut Session, table: &Arc<Table>) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut cursor = Cursor::new(table, 0, ReadMode::Snapshot, WaitMode::Wait);
         let mut rows = BTreeMap::new();
-        let mut more = cursor.first(&mut s).map(|_| ());
+        let mut more = cursor.first(s).map(|_| ());
         while more.is_ok() {
-            let row = cursor.fetch_row(&mut s).unwrap();
+            let row = cursor.fetch_row(s).unwrap();
             rows.insert(row.pk.to_vec(), row.payload.to_vec());
-            more = cursor.next(&mut s).map(|_| ());
+            more = cursor.next(s).map(|_| ());
         }
+        assert_eq!(more, Err(Error::NotFound));
         rows
+    }
+
+    fn name() -> Xid {
+        Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x"[..].into(),
+        }
     }
 
     fn update(s: &mut Session, table: &Arc<Table>, n: u32, round: u8) {
@@ -483,11 +556,7 @@ mod tests {
                     s.delete_row(&table, &n.to_be_bytes(), &[]).unwrap();
                 }
             }
-            let xid = Xid {
-                format_id: 1,
-                gtrid_len: 1,
-                data: b"x"[..].into(),
-            };
+            let xid = name();
             s.prepare(&xid).unwrap();
             let memory = engine.versions.stats().young_bytes;
             drop((s, table));
@@ -512,5 +581,99 @@ mod tests {
             drop(table);
             engine.close().unwrap();
         }
+    }
+
+    /// Connection 7 is killed when it has asked so often.
+    #[derive(Default)]
+    struct Killer(AtomicU64);
+
+    impl Callbacks for Killer {
+        fn log(&self, _level: LogLevel, _text: &str) {}
+        fn is_killed(&self, thd: usize) -> bool {
+            let (order, less) = (Ordering::SeqCst, |left: u64| left.checked_sub(1));
+            thd == 7 && self.0.fetch_update(order, order, less).is_err()
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    /// A prepared transaction that has changed twice as many rows as there is room for values of, and then a few others
+    /// once: its versions take several walks, of which the first comes by all of those.
+    fn changed_twice(disk: &SimStorage) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let engine = open(disk);
+        let table = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        for n in 0..6 * ROWS {
+            let (pk, payload) = (n.to_be_bytes(), row(n, 0));
+            s.insert_row(
+                &table,
+                Some(&pk),
+                &payload,
+                &[],
+                false,
+                &mut DupInfo::default(),
+            )
+            .unwrap();
+        }
+        s.commit(false).unwrap();
+        let before = rows(&engine, &table);
+        for round in 1..3 {
+            (0..4 * ROWS).for_each(|n| update(&mut s, &table, n, round));
+        }
+        (4 * ROWS..6 * ROWS).for_each(|n| update(&mut s, &table, n, 2));
+        s.prepare(&name()).unwrap();
+        drop((s, table));
+        engine.close().unwrap();
+        before
+    }
+
+    /// However often somebody begins to make them and is interrupted, and however many walks it takes: each is made
+    /// once.
+    #[test]
+    fn versions_are_made_once_however_often_that_is_begun() {
+        let (disk, killer) = (SimStorage::new(5), Arc::new(Killer::default()));
+        let before = changed_twice(&disk);
+        let config = Config {
+            manual_background: true,
+            background_undo_bytes: 100,
+            ..config()
+        };
+        let engine = Engine::open(config, Arc::new(disk.boot()), killer.clone()).unwrap();
+        let table = engine.dict.open_table("d/t").unwrap();
+        let mut old = Session::new(&engine, 0, 1);
+        old.open_snapshot();
+        let commit = |thd| engine.commit_by_xid_of(&name(), thd);
+        let made = || engine.versions.stats().made;
+        // A page cannot be read.
+        (30..5000).for_each(|nth| disk.inject_in(Fault::FailRead, nth, "store."));
+        let mut made_before = 0;
+        for attempt in 0..3 {
+            let failed = commit(0);
+            assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+            assert!(made() > 0 && (attempt == 0 || made() == made_before));
+            made_before = made();
+        }
+        disk.clear_faults();
+        // Each gets a little further.
+        for asks in (500..60_000).step_by(500) {
+            killer.0.store(asks, Ordering::SeqCst);
+            match commit(7) {
+                Err(Error::Interrupted) => {}
+                other => {
+                    other.unwrap();
+                    break;
+                }
+            }
+            assert!(made() >= made_before && made() <= 6 * u64::from(ROWS));
+            made_before = made();
+        }
+        assert_eq!(made(), 6 * u64::from(ROWS));
+        assert_eq!(engine.prepared_xids(), []);
+        assert_eq!(rows_seen(&mut old, &table), before);
+        let after = rows(&engine, &table);
+        assert!(after.values().all(|row| row[300] == 2));
+        drop((old, table));
+        engine.close().unwrap();
     }
 }
