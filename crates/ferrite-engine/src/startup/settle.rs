@@ -177,7 +177,7 @@ impl Engine {
 
     /// Makes the versions of a prepared one again. It stays, and may be decided then. False: the start has decided it
     /// meanwhile, or a rollback waits for it, and what was made is of no use; or it waited for room while others are to
-    /// be rolled back, or connection `thd` was killed (0: there is none), and it is put back.
+    /// be rolled back, for the first time or again, or connection `thd` was killed (0: there is none), and it is put back.
     ///
     /// # Errors
     /// Why they cannot be made: until they can, it can only be rolled back. `Interrupted` by a stop.

@@ -7,7 +7,7 @@
 //! Beside them are transactions of this life whose connection has gone and whose rollback has failed (`take_over`).
 //!
 //! One that could not be settled is given up. Rollbacks that the thread has given up it tries again from time to time
-//! (`retry`), behind all others, and readers get the reason until one succeeds. Versions it does not try to make again: a
+//! (`retry`), behind all others but versions that wait for room, and readers get the reason until one succeeds. Versions it does not try to make again: a
 //! decision by a statement does, at once (`claim_or_await`), from where the other got to. One whose rollback by a statement has
 //! failed is for the next such statement.
 //!
@@ -49,6 +49,9 @@ struct Slots {
     prepared: BTreeSet<(u64, TxnId)>,
     /// Rollbacks that were given up and are to be tried again.
     retried: BTreeSet<(u64, TxnId)>,
+    /// A prepared one was put back while there were some of these: now it is their turn. Else one whose versions wait for room
+    /// would be taken again and again.
+    is_turn_of_retried: bool,
     /// A thread asks for the next one until there is none.
     has_thread: bool,
 }
@@ -56,8 +59,12 @@ struct Slots {
 impl Slots {
     /// The unclaimed one to be settled next.
     fn first(&self) -> Option<(u64, TxnId)> {
-        let first = self.rollbacks.first().or_else(|| self.prepared.first());
-        first.or_else(|| self.retried.first()).copied()
+        let (next, last) = match self.is_turn_of_retried {
+            true => (&self.retried, &self.prepared),
+            false => (&self.prepared, &self.retried),
+        };
+        let first = self.rollbacks.first().or_else(|| next.first());
+        first.or_else(|| last.first()).copied()
     }
 
     /// Nobody claims that entry any more.
@@ -77,6 +84,7 @@ impl Slots {
     fn claim(&mut self, place: (u64, TxnId)) -> bool {
         let was_new = self.rollbacks.remove(&place) || self.prepared.remove(&place);
         let was_retried = self.retried.remove(&place);
+        self.is_turn_of_retried &= !self.retried.is_empty();
         debug_assert!(!(was_new && was_retried), "{} is in two places", place.1);
         was_new || was_retried
     }
@@ -242,6 +250,11 @@ impl Unsettled {
     /// One is to be rolled back, and nobody has claimed it.
     pub(crate) fn has_rollback(&self) -> bool {
         !self.slots.read().rollbacks.is_empty()
+    }
+
+    /// A rollback that was given up is to be tried again, and nobody is at it.
+    pub(crate) fn has_retried(&self) -> bool {
+        !self.slots.read().retried.is_empty()
     }
 
     /// Are versions of that one still to be made?
@@ -444,6 +457,7 @@ impl Unsettled {
         debug_assert!(entry.awaited != Awaited::Left, "{txn} is a rollback's");
         entry.awaited = Awaited::No;
         slots.unclaim(txn);
+        slots.is_turn_of_retried = !slots.retried.is_empty();
     }
 
     /// That one is committed in a moment, and nobody will ask for its versions.
@@ -700,6 +714,44 @@ mod tests {
         assert!(unsettled.needs_thread(), "the one asked for was refused");
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(3));
         unsettled.done(TxnId(3));
+        assert!(unsettled.next().is_none() && unsettled.count() == 0);
+    }
+
+    /// Versions may wait for room without end, and be first again when they are put back: what is to be tried again comes
+    /// before that, once each time.
+    #[test]
+    fn versions_that_wait_for_room_give_way_to_what_is_tried_again() {
+        let unsettled = Unsettled::default();
+        let damage = Error::Corrupt("page 7".into());
+        let next = || unsettled.next().expect("one is left").0;
+        for txn in [3, 4] {
+            unsettled.add(slot(txn));
+            assert_eq!(next(), TxnId(txn));
+            unsettled.fail(TxnId(txn), &damage, true);
+        }
+        unsettled.add(prepared(5));
+        assert_eq!(next(), TxnId(5));
+        for _ in 0..3 {
+            assert!(!unsettled.has_retried(), "it is not time");
+            unsettled.retry();
+            assert!(unsettled.has_retried());
+            unsettled.put_back(TxnId(5));
+            for txn in [3, 4] {
+                assert!(unsettled.has_retried());
+                assert_eq!(next(), TxnId(txn));
+                unsettled.fail(TxnId(txn), &damage, true);
+            }
+            assert_eq!(next(), TxnId(5));
+        }
+        // While there is room versions come first.
+        unsettled.put_back(TxnId(5));
+        unsettled.retry();
+        assert_eq!(next(), TxnId(5));
+        unsettled.done(TxnId(5));
+        for txn in [3, 4] {
+            assert_eq!(next(), TxnId(txn));
+            unsettled.done(TxnId(txn));
+        }
         assert!(unsettled.next().is_none() && unsettled.count() == 0);
     }
 

@@ -210,7 +210,8 @@ impl Engine {
                 let text = "no space for the redo log, or for row versions";
                 return Err(Error::DiskFull(text.into()));
             }
-            let rollback_waits = awaited == Awaited::No && self.unsettled.has_rollback();
+            let is_left = || self.unsettled.has_rollback() || self.unsettled.has_retried();
+            let rollback_waits = awaited == Awaited::No && is_left();
             if rollback_waits || self.callbacks.is_shutting_down() {
                 return Err(Error::Interrupted);
             }

@@ -2,8 +2,13 @@
 //! scratch files, with many snapshots of different age, and with a transaction that changes more
 //! rows than fit.
 
-use crate::common::{check, config, create, delete, insert, metric, update, wait_until, xid};
-use ferrite_engine::{Config, Cursor, Engine, ReadMode, Session, SilentCallbacks, Table, WaitMode};
+use crate::common::{
+    check, config, create, delete, insert, metric, rows_of, update, wait_until, xid,
+};
+use ferrite_engine::{
+    Callbacks, Config, Cursor, Engine, LogLevel, ReadMode, Session, SilentCallbacks, Table,
+    WaitMode,
+};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -234,32 +239,52 @@ fn the_configured_limit_ends_only_snapshots_that_hold_something() {
 
 /// A restart with a large prepared transaction, and no room in scratch files: as many of its versions as fit are there.
 fn versions_without_room() -> (SimStorage, Arc<Engine>) {
-    const MANY: u64 = 30_000;
     let (disk, engine, t) = database(7, true);
-    let mut s = Session::new(&engine, 0, 1);
+    prepare_large(&engine, &t);
+    drop(t);
+    engine.close().unwrap();
+    drop(engine);
+    no_scratch(&disk);
+    let engine = open_again(&disk, Arc::new(SilentCallbacks));
+    wait_for_room(&engine);
+    (disk, engine)
+}
+
+fn prepare_large(engine: &Arc<Engine>, t: &Arc<Table>) {
+    const MANY: u64 = 30_000;
+    let mut s = Session::new(engine, 0, 1);
     for n in 0..MANY {
-        insert(&mut s, &t, n, &text(0)).unwrap();
+        insert(&mut s, t, n, &text(0)).unwrap();
     }
     s.commit(false).unwrap();
     for n in 0..MANY {
-        update(&mut s, &t, n, &text(0), &text(1)).unwrap();
+        update(&mut s, t, n, &text(0), &text(1)).unwrap();
     }
     s.prepare(&xid("x")).unwrap();
-    drop((s, t));
-    engine.close().unwrap();
-    drop(engine);
-    // No room in scratch files, whatever else there is.
+}
+
+/// No room in scratch files, whatever else there is.
+fn no_scratch(disk: &SimStorage) {
     for nth in 1..100_000 {
         disk.inject_in(Fault::Full, nth, "history.");
     }
+}
+
+/// All but the smallest transactions are left to the thread, which tries again after a second.
+fn open_again(disk: &SimStorage, callbacks: Arc<dyn Callbacks>) -> Arc<Engine> {
     let config = Config {
         history_beyond_ring_bytes: BEYOND_BYTES,
         background_undo_bytes: 100,
+        retry_rollback_ms: 1000,
         store_segment_bytes: 4 << 20,
         ..config()
     };
-    let engine = Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
-    let bytes = || metric(&engine, "history_bytes");
+    Engine::open(config, Arc::new(disk.boot()), callbacks).unwrap()
+}
+
+/// Until no more versions are made, for want of room.
+fn wait_for_room(engine: &Engine) {
+    let bytes = || metric(engine, "history_bytes");
     let (mut most, mut last) = (0, (0, 0));
     wait_until("no more versions", || {
         ferrite_sync::thread::sleep_ms(20);
@@ -269,7 +294,54 @@ fn versions_without_room() -> (SimStorage, Arc<Engine>) {
     });
     let limit = (1 << 20) + BEYOND_BYTES + LAG_BYTES;
     assert!(most <= limit, "history took {most} bytes");
-    (disk, engine)
+}
+
+/// The first rollback that fails ends the faults, but for scratch files.
+struct Heals(SimStorage);
+
+impl Callbacks for Heals {
+    fn log(&self, _level: LogLevel, text: &str) {
+        if text.contains("cannot be rolled back") {
+            self.0.clear_faults();
+            no_scratch(&self.0);
+        }
+    }
+    fn fatal(&self, text: &str) {
+        panic!("{text}");
+    }
+}
+
+/// A transaction that was cut off, whose rollback fails at first, beside a prepared one that waits for room without end: it
+/// is rolled back.
+#[test]
+fn a_rollback_is_tried_again_beside_versions_that_wait_for_room() {
+    const MANY: u64 = 12_000;
+    let (disk, engine, t) = database(8, true);
+    let other = create(&engine, "d/other");
+    let mut cut_off = Session::new(&engine, 0, 2);
+    for n in 0..MANY {
+        insert(&mut cut_off, &other, n, &text(0)).unwrap();
+    }
+    prepare_large(&engine, &t);
+    // A shutdown does not wait for it.
+    std::mem::forget(cut_off);
+    drop((t, other));
+    engine.close().unwrap();
+    drop(engine);
+    no_scratch(&disk);
+    // Behind what the start itself reads.
+    for nth in 60..5000 {
+        disk.inject_in(Fault::FailRead, nth, "store.");
+    }
+    let engine = open_again(&disk, Arc::new(Heals(disk.clone())));
+    assert_eq!(engine.trx_rows().len(), 2);
+    wait_for_room(&engine);
+    wait_until("the rollback", || engine.trx_rows().len() == 1);
+    assert_eq!(engine.prepared_xids(), [xid("x")]);
+    assert!(rows_of(&engine, "d/other").is_empty());
+    engine.rollback_by_xid(&xid("x")).unwrap();
+    is_whole_with(&engine, text(0));
+    engine.close().unwrap();
 }
 
 /// Whole, and without prepared transactions, with that text in its first row.
