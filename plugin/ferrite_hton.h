@@ -36,7 +36,6 @@ struct ferrite_conn {
   bool has_only_read = false;        /* the same, without changes: its session has it */
   fe_xid xid;                        /* the name it waits under */
   std::vector<fe_xid> refused;       /* to be rolled back as soon as no mutex is held */
-  std::vector<fe_xid> unfinished;    /* whose XA ROLLBACK failed: tried again at the end */
   bool rolled_back_by_core = false;  /* deadlock victim: server's rollback is to come */
   bool owns_backup = false;          /* it began a hot backup, which may have ended since */
   ferrite_copy_begun copy;           /* of a table beside writers */

@@ -84,11 +84,11 @@ bool is_xa_prepared(THD *thd) {
   return thd->transaction->xid_state.get_state_code() == XA_PREPARED;
 }
 
-/* What waits under its name is rolled back for good: nobody can ask for it again. */
+/* What waits under its name is rolled back for good: nobody can ask for it again. What cannot be
+   done now, the core does later. */
 fe_code roll_back_waiting(ferrite_conn *conn) {
   DBUG_ASSERT(conn->waits_for_xid);
-  const fe_code code = fe_rollback_by_xid(ferrite_engine, &conn->xid);
-  if (code != FE_OK && code != FE_NOT_FOUND) conn->unfinished.push_back(conn->xid);
+  const fe_code code = fe_roll_back_forgotten(ferrite_engine, &conn->xid);
   ferrite_logged_by_xid_is_over(conn->xid);
   return code;
 }
@@ -278,10 +278,7 @@ fe_code ferrite_end_sequence_write(fe_session *session, bool keep) {
 
 /* No mutex of the server's is held. */
 static void roll_back_refused(ferrite_conn *conn) {
-  for (const fe_xid &xid : conn->refused) {
-    const fe_code code = fe_rollback_by_xid(ferrite_engine, &xid);
-    if (code != FE_OK && code != FE_NOT_FOUND) conn->unfinished.push_back(xid);
-  }
+  for (const fe_xid &xid : conn->refused) fe_roll_back_forgotten(ferrite_engine, &xid);
   conn->refused.clear();
 }
 
@@ -603,9 +600,6 @@ int ferrite_hton_close_connection(THD *thd) {
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
   roll_back_refused(conn);
-  for (const fe_xid &xid : conn->unfinished)
-    if (fe_rollback_by_xid(ferrite_engine, &xid) != FE_OK)
-      sql_print_error("Ferrite: cannot roll back a prepared transaction: %s", fe_last_error());
   if (conn->sequences) fe_session_free(conn->sequences);
   fe_session_free(conn->session);
   delete conn;

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 13
+#define FE_ABI_VERSION 14
 #define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
@@ -384,7 +384,10 @@ int fe_is_prepared(const fe_engine *engine, const fe_xid *xid);
    must be if the binary log has the commit already. */
 fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid, void *thd);
 fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
-/* The same while the server starts and nobody can connect: the decision is durable on return, and waits
+/* The same of one whose name the server has forgotten: if it fails, the core tries again from time to
+   time, and so does the next start. */
+fe_code fe_roll_back_forgotten(fe_engine *engine, const fe_xid *xid);
+/* Either decision while the server starts and nobody can connect: it is durable on return, and waits
    for nothing that grows with the transaction. A large one is rolled back by a thread. */
 fe_code fe_commit_recovered(fe_engine *engine, const fe_xid *xid);
 fe_code fe_roll_back_recovered(fe_engine *engine, const fe_xid *xid);

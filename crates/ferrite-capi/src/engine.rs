@@ -316,6 +316,16 @@ pub unsafe extern "C" fn fe_rollback_by_xid(engine: *mut fe_engine, xid: *const 
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_roll_back_forgotten(
+    engine: *mut fe_engine,
+    xid: *const fe_xid,
+) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { engine_of(engine).roll_back_forgotten(&xid_of(xid)) })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_commit_recovered(
     engine: *mut fe_engine,
     xid: *const fe_xid,

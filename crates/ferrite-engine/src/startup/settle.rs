@@ -8,8 +8,8 @@
 //! undo list, which is read for that first (`known_undo`), or waits until all of it is settled (of one that is rolled
 //! back: the row) if that is too large. A stop in the middle is harmless: each step of a rollback is logged, and the next
 //! start goes on; versions that life makes from the beginning, this one each once (`made_again`). One that cannot be settled (a damaged page) stays as it
-//! is, and who waits for it gets the reason. So does a transaction of this life whose connection goes and whose rollback
-//! fails. From time to time they are tried again: the fault may have been a passing one, or the table dropped.
+//! is, and who waits for it gets the reason. So does a transaction of this life whose connection goes, or whose name the server
+//! forgets, and whose rollback fails. From time to time they are tried again: the fault may have been a passing one, or the table dropped.
 //!
 //! Locking: none of its own.
 
@@ -254,7 +254,7 @@ impl Engine {
     fn origin(&self, txn: TxnId) -> &'static str {
         match txn < self.first_txn {
             true => "from before the restart",
-            false => "of a connection that has ended",
+            false => "of a connection that has left it",
         }
     }
 

@@ -4,7 +4,8 @@
 //! While there are some, each row that is read is asked about: whoever is not below `end` is none of them. One that has
 //! all its versions and is rolled back is not either: its rows are read as those of any session's transaction.
 //!
-//! Beside them are transactions of this life whose connection has gone and whose rollback has failed (`take_over`).
+//! Beside them are transactions of this life that nobody else would roll back any more, and whose rollback has failed: the
+//! connection has gone, or the server has forgotten the name (`take_over`).
 //!
 //! One that could not be settled is given up. Rollbacks that the thread has given up it tries again from time to time
 //! (`retry`), behind all others but versions that wait for room, and readers get the reason until one succeeds. Versions it does not try to make again: a
@@ -185,8 +186,9 @@ impl Unsettled {
         );
     }
 
-    /// A transaction of this life whose connection has gone, and whose rollback has failed for this reason, which was
-    /// told. The thread tries again.
+    /// A transaction that nobody else will roll back, and whose rollback has failed for this reason, which was told. The
+    /// thread tries again. It is one of this life, whose connection has gone or whose name the server has forgotten; or one of
+    /// before the restart, of which the latter goes: then it is here, given up.
     pub(crate) fn take_over(&self, slot: Arc<TxnSlot>, reason: Error) {
         let (txn, undo_bytes) = {
             let state = slot.state.lock();
@@ -194,13 +196,21 @@ impl Unsettled {
             (state.txn, state.undo.position().0)
         };
         assert!(!txn.is_frozen(), "one without an id");
+        let mut slots = self.slots.write();
+        if let Some(entry) = slots.entries.get_mut(&txn) {
+            assert!(Arc::ptr_eq(&entry.slot, &slot), "another {txn}");
+            debug_assert!(entry.failed.is_some() && entry.retry == Retry::No, "{txn}");
+            entry.retry = Retry::Later;
+            entry.told = Some(reason);
+            return;
+        }
         let entry = Entry {
             failed: Some(reason.clone()),
             retry: Retry::Later,
             told: Some(reason),
             ..Entry::new(slot, undo_bytes, true)
         };
-        self.put(&mut self.slots.write(), txn, entry);
+        self.put(&mut slots, txn, entry);
     }
 
     fn put(&self, slots: &mut Slots, txn: TxnId, entry: Entry) {
@@ -770,6 +780,32 @@ mod tests {
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(9));
         unsettled.done(TxnId(9));
         unsettled.retry();
+        assert!(unsettled.next().is_none() && unsettled.count() == 0);
+    }
+
+    /// One of before the restart whose name the server has forgotten, after its rollback by a statement has failed: it is the
+    /// thread's from there on, and still without versions.
+    #[test]
+    fn one_that_was_for_a_decision_is_rolled_back_later() {
+        let (unsettled, slot) = (Unsettled::default(), prepared(5));
+        let damage = Error::Corrupt("page 7".into());
+        unsettled.add(slot.clone());
+        let rollback = unsettled.claim_or_await(TxnId(5), Awaited::Rollback);
+        assert_eq!(rollback, Claim::Mine);
+        slot.state.lock().take_name();
+        unsettled.fail(TxnId(5), &damage, false);
+        unsettled.retry();
+        assert!(unsettled.next().is_none(), "it is for a decision");
+        unsettled.take_over(slot, damage.clone());
+        assert_eq!(unsettled.failed(TxnId(5)), Some(damage.clone()));
+        assert!(unsettled.next().is_none(), "it is not time");
+        unsettled.retry();
+        assert!(unsettled.lacks_versions(TxnId(5)));
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        unsettled.fail(TxnId(5), &damage, true);
+        unsettled.retry();
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        unsettled.done(TxnId(5));
         assert!(unsettled.next().is_none() && unsettled.count() == 0);
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Invariant: one is in `Engine::prepared` until its decision is complete (of a start, durable: `decide_at_start`). Only one session
 //! decides it at a time. A rollback that failed half way leaves it there: it can be rolled back
-//! again, by this life or by the next start, but not committed.
+//! again, by this life or by the next start, but not committed. If the server does not know its name any more, it goes from
+//! there to `Engine::unsettled`.
 //!
 //! Locking: `prepared` for moments, never over the decision itself.
 
@@ -263,6 +264,45 @@ impl Engine {
         }
         self.end_decision(xid, &transaction);
         Ok(())
+    }
+
+    /// As [`Engine::rollback_by_xid`], of one whose name the server has forgotten, so that nobody can ask for it again: if
+    /// that fails, the thread for rollbacks tries again from time to time, and so does the next start.
+    ///
+    /// # Errors
+    /// As there; its name is not known any more, unless a shutdown was in the way.
+    pub fn roll_back_forgotten(&self, xid: &Xid) -> Result<()> {
+        let result = self.rollback_by_xid(xid);
+        match &result {
+            Ok(()) | Err(Error::NotFound | Error::InUse(_)) => {}
+            Err(e) => self.left_by_server(xid, e),
+        }
+        result
+    }
+
+    /// The log says by now that nothing but the rest of its rollback is left of it (`stay_half_way`).
+    fn left_by_server(&self, xid: &Xid, failed: &Error) {
+        let may_pass = matches!(
+            failed,
+            Error::Io(_) | Error::Corrupt(_) | Error::DiskFull(_) | Error::Shortage(_)
+        );
+        let is_left = may_pass && !self.config.manual_background;
+        let transaction = is_left.then(|| self.begin_decision(xid).ok()).flatten();
+        let what = match transaction {
+            Some(_) => "It is tried again from time to time, and by the next start",
+            None => "The next start finds it as it is",
+        };
+        let text = format!(
+            "a prepared transaction whose name the server has forgotten cannot be rolled back, and its rows stay \
+             locked: {failed}. {what}"
+        );
+        self.callbacks.log(LogLevel::Error, &text);
+        if let Some(transaction) = transaction {
+            assert_eq!(transaction.phase(), Phase::RollingBack, "{failed}");
+            self.no_longer_prepared(xid);
+            self.unsettled
+                .take_over(transaction.slot.clone(), failed.clone());
+        }
     }
 
     /// Takes a prepared transaction of before a restart from the thread that gives it its versions again, or waits:

@@ -2,12 +2,14 @@
 //! that are gone when they are decided.
 
 use crate::common::{
-    check, create, create_as, database, delete, give_up, insert, key, metric, open, scan, update,
-    wait_until, xid,
+    check, config, create, create_as, database, delete, give_up, insert, key, metric, open,
+    rows_of, scan, update, wait_until, xid,
 };
 
-use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, References, SeekMode};
-use ferrite_engine::{Session, Table, WaitMode, Xid};
+use ferrite_engine::{
+    Config, Cursor, DdlCaller, Engine, Isolation, ReadMode, References, SeekMode,
+};
+use ferrite_engine::{Session, SilentCallbacks, Table, WaitMode, Xid};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
@@ -230,10 +232,14 @@ fn a_large_rollback_touches_no_other_table() {
     }
 }
 
-/// A rollback by xid that fails half way can be repeated; a commit is refused from there on.
-#[test]
-fn a_decision_that_failed_can_be_repeated() {
-    let (disk, engine, t, mut s) = database(80);
+/// A prepared transaction without a session that has changed more than the pool holds, a page of which cannot be read
+/// sooner or later while it is rolled back; and the rows before it.
+fn rollback_will_fail(settings: Config) -> (SimStorage, Arc<Engine>, BTreeMap<u64, Vec<u8>>) {
+    let disk = SimStorage::new(80);
+    let storage = Arc::new(disk.boot());
+    let engine = Engine::open(settings, storage, Arc::new(SilentCallbacks)).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
     let text = [b'x'; 700];
     for n in 0..12_000 {
         insert(&mut s, &t, n, &text).unwrap();
@@ -246,12 +252,19 @@ fn a_decision_that_failed_can_be_repeated() {
     }
     s.prepare(&xid("x")).unwrap();
     drop((s, t));
-    // The pool holds a part of the table only: sooner or later a page cannot be read. Not all reads are needed:
-    // what was read ahead is read again, and an empty leaf whose neighbour cannot be read stays.
+    // Not all reads are needed: what was read ahead is read again, and an empty leaf whose neighbour cannot be read
+    // stays.
     engine.set("read_ahead", 0).unwrap();
     for nth in 40..60 {
         disk.inject_in(Fault::FailRead, nth, "store.");
     }
+    (disk, engine, before)
+}
+
+/// A rollback by xid that fails half way can be repeated; a commit is refused from there on.
+#[test]
+fn a_decision_that_failed_can_be_repeated() {
+    let (disk, engine, before) = rollback_will_fail(config());
     let failed = engine.rollback_by_xid(&xid("x"));
     disk.clear_faults();
     assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
@@ -261,12 +274,34 @@ fn a_decision_that_failed_can_be_repeated() {
     engine.wait_for_prepared("d/t", &NOWAIT).unwrap();
     engine.rollback_by_xid(&xid("x")).unwrap();
     assert_eq!(engine.rollback_by_xid(&xid("x")), Err(Error::NotFound));
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(scan(&mut s, &t, 0), before);
-    drop(s);
-    check(&engine, &t);
+    assert_eq!(rows_of(&engine, "d/t"), before);
     engine.close().unwrap();
+}
+
+/// If the server has forgotten the name, nobody can repeat it: the engine does, or the next start.
+#[test]
+fn a_rollback_that_failed_and_that_nobody_can_ask_for_again_is_repeated() {
+    for crash in [false, true] {
+        let settings = Config {
+            retry_rollback_ms: if crash { 60_000 } else { 200 },
+            ..config()
+        };
+        let (disk, mut engine, before) = rollback_will_fail(settings);
+        let failed = engine.roll_back_forgotten(&xid("x"));
+        disk.clear_faults();
+        assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+        assert_eq!(engine.prepared_xids(), []);
+        let again = engine.roll_back_forgotten(&xid("x"));
+        assert_eq!(again, Err(Error::NotFound));
+        engine.wait_for_prepared("d/t", &NOWAIT).unwrap();
+        if crash {
+            engine = self::again(&disk, engine, true);
+            assert_eq!(engine.prepared_xids(), []);
+        }
+        wait_until("the rollback", || engine.trx_rows().is_empty());
+        assert_eq!(rows_of(&engine, "d/t"), before);
+        engine.close().unwrap();
+    }
 }
 
 /// Whether another session could change row 1, which is "read", at once.

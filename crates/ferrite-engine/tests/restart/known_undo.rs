@@ -341,6 +341,28 @@ fn a_prepared_transaction_that_cannot_get_its_versions_is_not_committed() {
     all_is(&engine, 1, &before);
 }
 
+/// Nor is it rolled back, and the server has forgotten its name: that is tried again.
+#[test]
+fn a_rollback_that_nobody_can_ask_for_again_is_repeated_without_versions() {
+    let (disk, before) = prepared(16, 12_000, &[&[b'x'; 700], b"short"]);
+    for nth in 60..5000 {
+        disk.inject_in(Fault::FailRead, nth, "store.");
+    }
+    let config = Config {
+        background_undo_bytes: 100,
+        retry_rollback_ms: 200,
+        ..config()
+    };
+    let storage = Arc::new(disk.boot());
+    let engine = Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap();
+    let failed = engine.roll_back_forgotten(&xid("x"));
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    assert_eq!(engine.prepared_xids(), []);
+    disk.clear_faults();
+    wait_until("the rollback", || engine.trx_rows().is_empty());
+    all_is(&engine, 1, &before);
+}
+
 /// Before the database opens as much is rolled back as it may take, the smallest transactions first, however many
 /// they are.
 #[test]
