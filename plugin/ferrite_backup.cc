@@ -69,11 +69,11 @@ void ferrite_end_backup() {
   runs_without_us = false;
 }
 
-fe_code ferrite_create_table(const fe_table_def *def, bool *refused) {
+fe_code ferrite_create_table(const fe_table_def *def, THD *thd, bool *refused) {
   *refused = false;
-  if (def->flags & FE_TABLE_TEMPORARY) return fe_table_create(ferrite_engine, def);
+  if (def->flags & FE_TABLE_TEMPORARY) return fe_table_create(ferrite_engine, def, thd);
   std::shared_lock<std::shared_mutex> guard(creating);
-  if (!runs_without_us) return fe_table_create(ferrite_engine, def);
+  if (!runs_without_us) return fe_table_create(ferrite_engine, def, thd);
   *refused = true;
   my_printf_error(ER_BACKUP_STAGE_FAILED,
                   "No FERRITE table can be created during this backup: it was started without"

@@ -28,7 +28,7 @@ void ferrite_end_backup();
 
 /* fe_table_create(), unless a backup runs that would not have the table: then an error is
    raised and *refused is set. */
-fe_code ferrite_create_table(const fe_table_def *def, bool *refused);
+fe_code ferrite_create_table(const fe_table_def *def, THD *thd, bool *refused);
 
 /* At start, once the server has recovered its DDL: says in the error log when the server has .frm
    files of Ferrite tables and the database has no table at all. */

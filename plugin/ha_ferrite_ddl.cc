@@ -284,7 +284,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (form->s->found_next_number_field)
     def.auto_increment = create_info->auto_increment_value ? create_info->auto_increment_value : 1;
   bool refused;
-  const fe_code rc = ferrite_create_table(&def, &refused);
+  const fe_code rc = ferrite_create_table(&def, ha_thd(), &refused);
   if (rc == FE_FOREIGN_KEY) return foreign.report();
   if (rc == FE_OK && !refused) {
     ferrite_child_has_come(table_name);

@@ -469,10 +469,10 @@ typedef enum {
   FE_REFERENCES_UNLESS_REPLACED = 3
 } fe_references;
 
-/* Each of these is atomic and durable on return. Those with `thd` (NULL: none, else checked for
-   KILL) wait up to `wait_ms` while a prepared transaction has changed the table, then give
-   FE_LOCK_TIMEOUT; temporary tables do not wait. */
-fe_code fe_table_create(fe_engine *engine, const fe_table_def *def);
+/* Each of these is atomic and durable on return. Those with `wait_ms` wait so long at most while a
+   prepared transaction has changed the table, then give FE_LOCK_TIMEOUT; temporary tables do not wait.
+   A KILL of the connection `thd` (NULL: none) ends that, and a wait for space: FE_INTERRUPTED. */
+fe_code fe_table_create(fe_engine *engine, const fe_table_def *def, void *thd);
 /* FE_NOT_FOUND if there is none. Space is freed in the background. */
 fe_code fe_table_drop(fe_engine *engine, const char *name, fe_references references, void *thd,
                       uint32_t wait_ms);
@@ -494,7 +494,7 @@ uint64_t fe_table_decided_commits(fe_engine *engine, const char *name);
 fe_code fe_copies_drop(fe_engine *engine, int (*is_defined)(void *arg, const char *name),
                        void (*dropped)(void *arg, const char *name), void *arg);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
-fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
+fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition, void *thd);
 /* Another number after each fe_table_redefine() and fe_table_alter(), also over restarts; 0:
    there is no such table. */
 uint64_t fe_table_definition_version(fe_engine *engine, const char *name);

@@ -64,6 +64,7 @@ unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
 pub unsafe extern "C" fn fe_table_create(
     engine: *mut fe_engine,
     def: *const fe_table_def,
+    thd: *mut c_void,
 ) -> fe_code {
     // SAFETY: a valid handle and definition.
     let (engine, spec, first) = unsafe { (engine_of(engine), spec_of(def), (*def).auto_increment) };
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn fe_table_create(
         Ok(foreign) => foreign,
         Err(e) => return fail(&e),
     };
-    match engine.create_table(spec, first, foreign) {
+    match engine.create_table(spec, first, foreign, &caller(thd, 0)) {
         Ok(table) => {
             if first > 1 {
                 engine.set_auto_increment(&table, first);
@@ -153,9 +154,11 @@ pub unsafe extern "C" fn fe_table_redefine(
     engine: *mut fe_engine,
     name: *const c_char,
     definition: fe_slice,
+    thd: *mut c_void,
 ) -> fe_code {
     // SAFETY: a valid handle, string and slice.
-    code(unsafe { engine_of(engine).redefine_table(&text(name), definition.bytes()) })
+    let (engine, name, definition) = unsafe { (engine_of(engine), text(name), definition.bytes()) };
+    code(engine.redefine_table(&name, definition, &caller(thd, 0)))
 }
 
 /// See the header.

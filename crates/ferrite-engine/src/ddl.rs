@@ -84,14 +84,15 @@ impl Engine {
     /// Makes a table; see [`Dictionary::create_with_foreign`](crate::catalog::dictionary::Dictionary::create_with_foreign).
     ///
     /// # Errors
-    /// Also `DiskFull`, as of a change of rows.
+    /// Also `DiskFull`, as of a change of rows; `Interrupted` by KILL while it waits for room.
     pub fn create_table(
         &self,
         spec: TableSpec,
         auto_increment: u64,
         foreign: NewForeign,
+        caller: &DdlCaller,
     ) -> Result<Arc<Table>> {
-        self.admission(&|| false)?;
+        self.admission(&|| self.is_killed(caller.thd))?;
         self.dict.create_with_foreign(spec, auto_increment, foreign)
     }
 
@@ -99,9 +100,9 @@ impl Engine {
     /// [`Dictionary::redefine`](crate::catalog::dictionary::Dictionary::redefine).
     ///
     /// # Errors
-    /// Also `DiskFull`, as of a change of rows.
-    pub fn redefine_table(&self, name: &str, definition: &[u8]) -> Result<()> {
-        self.admission(&|| false)?;
+    /// As [`Engine::create_table`].
+    pub fn redefine_table(&self, name: &str, definition: &[u8], caller: &DdlCaller) -> Result<()> {
+        self.admission(&|| self.is_killed(caller.thd))?;
         self.dict.redefine(name, definition)
     }
 

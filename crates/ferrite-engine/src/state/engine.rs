@@ -577,15 +577,23 @@ fn wait_a_moment(wait: &mut Sliced, is_killed: IsKilled<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::dictionary::foreign::NewForeign;
+    use crate::catalog::spec::{IndexSpec, TableSpec};
+    use crate::ddl::DdlCaller;
     use crate::rows::write::DupInfo;
-    use crate::testing::{create, open};
+    use crate::state::callbacks::{LogLevel, SilentCallbacks};
+    use crate::testing::{config, create};
     use crate::transaction::session::Session;
     use ferrite_io::sim::SimStorage;
 
     /// A database whose disk is full.
     fn full(seed: u64) -> (SimStorage, Arc<Engine>, Session) {
+        full_with(seed, Arc::new(SilentCallbacks))
+    }
+
+    fn full_with(seed: u64, callbacks: Arc<dyn Callbacks>) -> (SimStorage, Arc<Engine>, Session) {
         let disk = SimStorage::new(seed);
-        let engine = open(&disk);
+        let engine = Engine::open(config(), Arc::new(disk.boot()), callbacks).unwrap();
         let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         disk.set_capacity(Some(disk.used_bytes() + (2 << 20)));
@@ -653,6 +661,62 @@ mod tests {
         drop(at_work);
         disk.set_capacity(None);
         s.rollback().unwrap();
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// Connection 7 may be killed.
+    #[derive(Default)]
+    struct Killer(AtomicBool);
+
+    impl Callbacks for Killer {
+        fn log(&self, _level: LogLevel, _text: &str) {}
+        fn is_killed(&self, thd: usize) -> bool {
+            thd == 7 && self.0.load(Ordering::SeqCst)
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    /// DDL that makes something new waits for it as a change of rows does, and hears KILL as that does.
+    #[test]
+    fn ddl_that_waits_for_another_to_make_room_is_killed() {
+        let killer = Arc::new(Killer::default());
+        let (disk, engine, mut s) = full_with(6, killer.clone());
+        let at_work = engine.making_room.lock();
+        let changes: [fn(&Engine, &DdlCaller) -> Result<()>; 2] = [
+            |engine, by| {
+                let spec = TableSpec::new("d/u", vec![IndexSpec::new("PRIMARY", true, 1)]);
+                let made = engine.create_table(spec, 1, NewForeign::default(), by);
+                made.map(drop)
+            },
+            |engine, by| engine.redefine_table("d/t", b"other", by),
+        ];
+        for change in changes {
+            let same = engine.clone();
+            let waiter = thread::spawn("ddl", move || {
+                let by = DdlCaller {
+                    thd: 7,
+                    ..DdlCaller::default()
+                };
+                change(&same, &by)
+            });
+            thread::sleep_ms(50);
+            assert!(!waiter.is_finished(), "it did not wait");
+            killer.0.store(true, Ordering::SeqCst);
+            let since_us = time::now_us();
+            while !waiter.is_finished() {
+                assert!(time::now_us() - since_us < 20_000_000, "deaf to KILL");
+                thread::sleep_ms(1);
+            }
+            assert_eq!(waiter.join().unwrap(), Err(Error::Interrupted));
+            killer.0.store(false, Ordering::SeqCst);
+        }
+        drop(at_work);
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        assert!(!engine.dict.exists("d/u"));
         drop(s);
         engine.close().unwrap();
     }

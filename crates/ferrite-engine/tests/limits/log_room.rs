@@ -180,7 +180,7 @@ fn a_rollback_leaves_the_log_what_commits_need() {
 /// that is killed or is about to go, too.
 fn what_gives_tables_up_goes_on(engine: &Arc<Engine>, server: &Server) {
     let spare = TableSpec::new("d/refused", vec![index("PRIMARY", true)]);
-    let made = engine.create_table(spare, 1, NewForeign::default());
+    let made = engine.create_table(spare, 1, NewForeign::default(), &DdlCaller::default());
     assert!(matches!(made.map(drop), Err(Error::DiskFull(_))));
     server.kills.store(true, Ordering::SeqCst);
     let same = engine.clone();
@@ -315,7 +315,7 @@ fn tables_are_made_only_while_the_log_has_room() {
                 temporary: true,
                 ..TableSpec::new(&format!("d/{n}"), vec![index("PRIMARY", true)])
             };
-            match same.create_table(spec, 1, NewForeign::default()) {
+            match same.create_table(spec, 1, NewForeign::default(), &DdlCaller::default()) {
                 Ok(_) => {}
                 Err(Error::DiskFull(_)) => return n,
                 Err(e) => panic!("{e}"),
@@ -327,7 +327,7 @@ fn tables_are_made_only_while_the_log_has_room() {
     let mut s = Session::new(&engine, 0, 3);
     let build = s.begin_index_build(&t, vec![index("new", false)], &DdlCaller::default());
     assert!(matches!(build, Err(Error::DiskFull(_))));
-    let redefined = engine.redefine_table("d/t", b"other");
+    let redefined = engine.redefine_table("d/t", b"other", &DdlCaller::default());
     assert!(matches!(redefined, Err(Error::DiskFull(_))));
     drop((build, s));
     for n in 0..made.min(100) {
