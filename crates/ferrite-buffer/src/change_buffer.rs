@@ -69,7 +69,18 @@ impl AwayPage<'_> {
     }
 
     /// Appends a log record whose only page operation is `op`, and keeps that for the page.
-    pub fn append(mut self, kind: u8, prelude: &[u8], op: &[u8]) -> Appended {
+    pub fn append(self, kind: u8, prelude: &[u8], op: &[u8]) -> Appended {
+        self.append_and(kind, prelude, op, || ())
+    }
+
+    /// The same, and does something before anybody can read the page with it.
+    pub fn append_and(
+        mut self,
+        kind: u8,
+        prelude: &[u8],
+        op: &[u8],
+        then: impl FnOnce(),
+    ) -> Appended {
         let (pool, page) = (self.pool, self.page);
         debug_assert!(
             self.room == 0 || !self.lacks_redo(),
@@ -95,6 +106,7 @@ impl AwayPage<'_> {
             self.room,
         );
         pool.changes.changes.inc();
+        then();
         at
     }
 }

@@ -147,12 +147,19 @@ impl Tree {
 }
 
 impl LeafKept<'_> {
-    /// What `txn` has put or delete-marked is taken back, without reading the leaf.
-    pub fn take_back(self, prelude: &[u8], txn: TxnId, key: &[u8], scratch: &mut Scratch) {
+    /// What `txn` has put or delete-marked is taken back, without reading the leaf; `then` comes before anybody can.
+    pub fn take_back(
+        self,
+        prelude: &[u8],
+        txn: TxnId,
+        key: &[u8],
+        scratch: &mut Scratch,
+        then: impl FnOnce(),
+    ) {
         scratch.ops.clear();
         op::take_back(self.away.page_id(), self.index, txn, key, &mut scratch.ops);
         self.away
-            .append(record_kind::MINI_TXN, prelude, &scratch.ops);
+            .append_and(record_kind::MINI_TXN, prelude, &scratch.ops, then);
     }
 
     /// May a record of it be erased? Not while it lacks redo, whose operations name slots: they may concern

@@ -419,10 +419,11 @@ impl Engine {
         while !self.stopping() {
             thread::sleep_ms(50);
             self.tick();
-            self.retry_given_up(&mut retried_us);
+            // First: who waits for a frame may have what the others here wait for.
             if self.callbacks.is_shutting_down() {
                 self.pool.end_patience();
             }
+            self.retry_given_up(&mut retried_us);
             self.txns.refresh_if_stale();
             let now = self.versions.memory_bytes();
             if self.versions.needs_retire() || now < memory {

@@ -78,15 +78,10 @@ impl Engine {
         }
     }
 
-    /// Undo of transactions that have not ended, in bytes: about as much as the versions that they made.
+    /// Undo of transactions that have not ended, in bytes: about as much as the versions that they made. Nobody is waited for:
+    /// who changes his undo may wait for room.
     fn undo_of_running(&self) -> u64 {
-        let of = |slot: &Arc<TxnSlot>| {
-            let state = slot.state.lock();
-            match state.txn.is_frozen() {
-                true => 0,
-                false => state.undo.position().0,
-            }
-        };
+        let of = |slot: &Arc<TxnSlot>| slot.figures.undo_bytes();
         self.all_slots().iter().map(of).sum()
     }
 
@@ -212,5 +207,44 @@ impl Engine {
         self.versions.retire(&self.txns);
         self.versions.sweep_old(&self.txns);
         self.sweep_archives();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rows::write::DupInfo;
+    use crate::testing::{create, open};
+    use crate::transaction::session::Session;
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::thread;
+
+    /// The thread that limits history also ends the waits of others at a shutdown: it waits for nobody who waits for room.
+    #[test]
+    fn undo_is_counted_beside_who_adds_to_it() {
+        let engine = open(&SimStorage::new(1));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(engine.undo_of_running(), 0);
+        let dup = &mut DupInfo::default();
+        s.insert_row(&t, Some(&[1]), &[0; 100], &[], false, dup)
+            .unwrap();
+        let expected = s.undo_position().0;
+        let at_work = s.txn.slot.state.lock();
+        let same = engine.clone();
+        let counts = thread::spawn("counts", move || same.undo_of_running());
+        for _ in 0..2000 {
+            if !counts.is_finished() {
+                thread::sleep_ms(5);
+            }
+        }
+        let is_finished = counts.is_finished();
+        drop(at_work);
+        let counted = counts.join().unwrap();
+        assert!(is_finished, "it waits for the slot");
+        assert_eq!(counted, expected);
+        s.rollback().unwrap();
+        assert_eq!(engine.undo_of_running(), 0);
+        drop((s, t));
+        engine.close().unwrap();
     }
 }

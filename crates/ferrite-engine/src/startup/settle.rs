@@ -113,9 +113,11 @@ impl Engine {
         if self.unsettled.count() == 0 || !is_due {
             return;
         }
-        *tried_us = now_us;
-        self.unsettled.retry();
-        self.wake_rollback();
+        // Who calls has other things to do than to wait: it comes again soon.
+        if self.unsettled.retry() {
+            *tried_us = now_us;
+            self.wake_rollback();
+        }
     }
 
     /// Body of the thread that settles them.
@@ -320,7 +322,9 @@ pub(super) fn had_room(result: Result<()>) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::open;
+    use crate::rows::write::{DupInfo, RowChange};
+    use crate::testing::{config, create, open, open_with};
+    use crate::{Config, Cursor, ReadMode, WaitMode};
     use ferrite_io::sim::SimStorage;
     use ferrite_lock::Owner;
 
@@ -349,6 +353,67 @@ mod tests {
         slot.state.lock().take_name();
         assert!(has_had_enough(), "the start has decided it");
         engine.unsettled.done(txn);
+        engine.close().unwrap();
+    }
+
+    /// Who takes a change back has the slot and may wait for room: readers of what was before it do not wait for him, with
+    /// everybody else behind them.
+    #[test]
+    fn readers_do_not_wait_for_who_rolls_back() {
+        let disk = SimStorage::new(1);
+        let engine = open(&disk);
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let dup = &mut DupInfo::default();
+        s.insert_row(&t, Some(b"key"), b"\0before", &[], false, dup)
+            .unwrap();
+        s.commit(false).unwrap();
+        // Twice: how much of it is left to be undone matters then.
+        for payload in [b"\0one", b"\0two"] {
+            let change = RowChange {
+                old_pk: b"key",
+                new_pk: b"key",
+                payload,
+                removed: &[],
+                added: &[],
+            };
+            s.update_row(&t, &change, dup).unwrap();
+        }
+        // A shutdown does not wait for it.
+        std::mem::forget(s);
+        engine.close().unwrap();
+        drop((t, engine));
+        let held = Config {
+            manual_background: true,
+            background_undo_bytes: 1,
+            ..config()
+        };
+        let engine = open_with(&disk, held);
+        let all = engine.unsettled.all();
+        let [(txn, slot)] = &all[..] else {
+            panic!("it was rolled back");
+        };
+        assert!(!engine.unsettled.is_unknown(*txn), "its undo is not known");
+        let at_work = slot.state.lock();
+        let same = engine.clone();
+        let reader = thread::spawn("reader", move || {
+            let t = same.dict.open_table("d/t").unwrap();
+            let mut s = Session::new(&same, 0, 1);
+            s.open_snapshot();
+            let mut cursor = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+            cursor.first(&mut s).unwrap();
+            cursor.fetch_row(&mut s).unwrap().payload.to_vec()
+        });
+        for _ in 0..2000 {
+            if !reader.is_finished() {
+                thread::sleep_ms(5);
+            }
+        }
+        let is_finished = reader.is_finished();
+        drop(at_work);
+        let seen = reader.join().unwrap();
+        assert!(is_finished, "it waits for the slot");
+        assert_eq!(seen, b"\0before");
         engine.close().unwrap();
     }
 }

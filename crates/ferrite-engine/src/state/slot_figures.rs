@@ -3,7 +3,8 @@
 //! to find out who waits.
 //!
 //! Invariants: written under the slot's mutex alone, at each change of what it tells; each figure is right by itself, and
-//! two of them may be of different moments, even of one transaction and the next.
+//! two of them may be of different moments, even of one transaction and the next. The length of an undo list is written
+//! before anybody can read the leaf on which a change was taken back (`visible`).
 //!
 //! Locking: none.
 

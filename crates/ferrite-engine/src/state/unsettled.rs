@@ -16,10 +16,12 @@
 //! first, and tells of it here afterwards (`hand_over`, `forget`); who was making versions meanwhile lets go of it
 //! (`end_of_versions`). So one is settled by one thread at a time, and none is left to nobody.
 //!
-//! Locking: `slots`, then a slot's mutex.
+//! Locking: `slots`, then the slot's mutex of one that nobody is at. Who takes back a change has that of his and may wait for
+//! room: nobody waits for him with `slots` in hand, for which all readers would wait behind the first who changes it.
 
 use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
+use crate::state::slot_figures::SlotFigures;
 use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Counter, RwLock};
 use ferrite_types::{Error, IndexId, Result, TxnId};
@@ -317,14 +319,15 @@ impl Unsettled {
         self.of(txn, |l| l.known.is_none()).unwrap_or(false)
     }
 
-    /// Asks what is known of that one, and its slot. Whoever asks takes no lock but the slot's.
+    /// Asks what is known of that one, and what is shown of its slot. Whoever asks takes no lock: who has the slot's mutex
+    /// may wait for room, and everybody else waits for who asks.
     #[inline]
     pub(crate) fn ask<T>(
         &self,
         txn: TxnId,
-        ask: impl FnOnce(&KnownUndo, &TxnSlot) -> T,
+        ask: impl FnOnce(&KnownUndo, &SlotFigures) -> T,
     ) -> Option<T> {
-        let known = |l: &Entry| l.known.as_ref().map(|known| ask(known, &l.slot));
+        let known = |l: &Entry| (l.known.as_ref()).map(|known| ask(known, &l.slot.figures));
         self.of(txn, known).flatten()
     }
 
@@ -353,8 +356,7 @@ impl Unsettled {
         known_bytes_of(&slots)
     }
 
-    /// The same for who must not wait: `slots` is held while a slot is waited for, whose
-    /// transaction may wait for room. What it was before, then.
+    /// The same for who must not wait, for whomever: what it was before, then.
     pub(crate) fn known_bytes_now(&self) -> u64 {
         if let Some(slots) = self.slots.try_read() {
             let bytes = known_bytes_of(&slots) as u64;
@@ -401,9 +403,12 @@ impl Unsettled {
         entry.give_up(txn, reason, is_retried);
     }
 
-    /// Rollbacks that the thread has given up are free to be claimed by it again.
-    pub(crate) fn retry(&self) {
-        let slots = &mut *self.slots.write();
+    /// Rollbacks that the thread has given up are free to be claimed by it again. False: not now, somebody is at work here.
+    pub(crate) fn retry(&self) -> bool {
+        let Some(mut slots) = self.slots.try_write() else {
+            return false;
+        };
+        let slots = &mut *slots;
         for (txn, entry) in &mut slots.entries {
             if entry.retry == Retry::Later {
                 debug_assert!(entry.failed.is_some(), "{txn} was not given up");
@@ -411,6 +416,7 @@ impl Unsettled {
                 slots.retried.insert((entry.undo_bytes, *txn));
             }
         }
+        true
     }
 
     /// The system has refused the thread that was to be started.
@@ -582,19 +588,24 @@ impl Unsettled {
     }
 
     /// Will a reader of these indexes have to wait until one is settled? Which a prepared one has changed is known; it may
-    /// wait for room without end. Nobody waits for one that was given up.
+    /// wait for room without end. Nobody waits for one that was given up. Whose slot is being changed is awaited for now:
+    /// who asks looks again.
     pub(crate) fn is_awaited_in(&self, indexes: &[IndexId]) -> bool {
         if self.count() == 0 {
             return false;
         }
-        let slots = self.slots.read();
-        let concerns = |slot: &TxnSlot| {
-            let state = slot.state.lock();
-            !state.is_prepared() || indexes.iter().any(|i| state.touched.has(*i))
-        };
         let waits = |l: &Entry| !l.has_versions && l.known.is_none() && l.failed.is_none();
-        let mut entries = slots.entries.values();
-        entries.any(|l| waits(l) && concerns(&l.slot))
+        let awaited: Vec<_> = {
+            let slots = self.slots.read();
+            let entries = slots.entries.iter().filter(|(_, l)| waits(l));
+            entries.map(|(txn, l)| (*txn, l.slot.clone())).collect()
+        };
+        let concerns = |(txn, slot): &(TxnId, Arc<TxnSlot>)| match slot.state.try_lock() {
+            Some(state) if state.txn != *txn => false,
+            Some(state) => !state.is_prepared() || indexes.iter().any(|i| state.touched.has(*i)),
+            None => true,
+        };
+        awaited.iter().any(concerns)
     }
 
     pub(crate) fn done(&self, txn: TxnId) {
@@ -619,6 +630,7 @@ fn known_bytes_of(slots: &Slots) -> usize {
 mod tests {
     use super::*;
     use ferrite_lock::Owner;
+    use ferrite_sync::thread;
 
     fn slot(txn: u64) -> Arc<TxnSlot> {
         let slot = Arc::new(TxnSlot::new(Owner::new(0, 0)));
@@ -823,6 +835,30 @@ mod tests {
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(6));
         unsettled.fail(TxnId(6), &Error::Interrupted, true);
         assert!(awaits(20) && !awaits(21));
+    }
+
+    /// Somebody has its slot, and waits for room without end: who asks is answered, and holds nobody up.
+    #[test]
+    fn a_slot_that_somebody_has_is_not_waited_for() {
+        let (unsettled, slot) = (Arc::new(Unsettled::default()), prepared(5));
+        unsettled.add(slot.clone());
+        let at_work = slot.state.lock();
+        let same = unsettled.clone();
+        let reader = thread::spawn("reader", move || same.is_awaited_in(&[IndexId(2)]));
+        for _ in 0..2000 {
+            if !reader.is_finished() {
+                thread::sleep_ms(5);
+            }
+        }
+        let is_finished = reader.is_finished();
+        drop(at_work);
+        assert!(reader.join().unwrap() || !is_finished, "it looks again");
+        assert!(is_finished, "it waits for the slot");
+        assert!(!unsettled.is_awaited_in(&[IndexId(2)]));
+        let looks = unsettled.slots.read();
+        assert!(!unsettled.retry(), "it waits for who looks");
+        drop(looks);
+        assert!(unsettled.retry());
     }
 
     fn prepared(txn: u64) -> Arc<TxnSlot> {

@@ -491,8 +491,9 @@ impl Engine {
             KeptLeaf::There => return Ok(TakenBack::TryAgain),
         };
         let mut state = slot.state.lock();
-        kept.take_back(&work.prelude, txn, key, &mut work.scratch);
-        undone(&mut state, txn, left);
+        // Who reads the leaf then goes by how much of the list is left.
+        let then = || undone(&mut state, txn, left);
+        kept.take_back(&work.prelude, txn, key, &mut work.scratch, then);
         Ok(TakenBack::Done)
     }
 

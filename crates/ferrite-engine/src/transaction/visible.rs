@@ -5,7 +5,7 @@
 
 use crate::state::engine::Engine;
 use crate::state::known_undo::{KnownUndo, Settled};
-use crate::state::slot::TxnSlot;
+use crate::state::slot_figures::SlotFigures;
 use ferrite_tree::record::{Header, Record};
 use ferrite_txn::{apply, Snapshot};
 use ferrite_types::{Error, IndexId, Result, TxnId, UndoPosition};
@@ -50,16 +50,11 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let txn = rec.header.txn;
-        // The leaf is latched: what of this entry is left to be undone does not change meanwhile.
-        let before = |known: &KnownUndo, slot: &TxnSlot| {
-            let left = || {
-                let state = slot.state.lock();
-                match state.txn == txn {
-                    true => state.undo.position(),
-                    // It has ended, and the index with it: the rollback has passed over its entries.
-                    false => UndoPosition::START,
-                }
-            };
+        // The leaf is latched: what of this entry is left to be undone does not change meanwhile, and that it was undone is
+        // shown before the leaf can be read. Of one that has ended nothing is left: its rollback has passed over the entries
+        // of an index that is gone.
+        let before = |known: &KnownUndo, figures: &SlotFigures| {
+            let left = || UndoPosition(figures.undo_bytes());
             known.before(&left, (index, key), rec)
         };
         let found = match view {
