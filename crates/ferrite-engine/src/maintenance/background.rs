@@ -9,6 +9,7 @@
 //! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`); after the start pages that lack redo, and those that were in memory before (`warm.rs`) | as needed, every 100 ms |
 //! | `ferrite-redo` | helps `ferrite-merge` after the start, as long as pages lack redo | without a pause |
 //! | `ferrite-tier` | writes the second tier, if there is one | as needed |
+//! | `ferrite-snaps` | frees what a snapshot held whose dropper was killed; drops the oldest ones beyond `ferrite_snapshot_max_bytes` | started for it by `ferrite-chkpt`, and ends with it |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation; what could not be rolled back is given to `ferrite-undo` again (`settle`) | 50 ms / 1 s / 1 min |
 
 use crate::maintenance::cleaner::Cleaner;
@@ -224,11 +225,11 @@ impl Sweeps {
 }
 
 impl Engine {
-    pub(super) fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
-    fn run_checkpoints(&self) {
+    fn run_checkpoints(self: &Arc<Self>) {
         let mut last_us = time::now_us();
         let mut looked = Looked::default();
         let mut trouble = Trouble::default();
@@ -249,8 +250,7 @@ impl Engine {
                 self.give_back_space();
                 last_us = time::now_us();
             }
-            self.free_what_snapshots_held();
-            self.evict_snapshots();
+            self.look_after_snapshots();
             self.drop_snapshots_for_pages(&mut full_since_us);
             self.move_attention();
             self.tell_of_resize();
@@ -272,7 +272,10 @@ impl Engine {
         let now_us = time::now_us();
         let since_us = *full_since_us.get_or_insert(now_us);
         assert!(since_us <= now_us, "full since later than now");
-        if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_for_room(&|| false).is_some() {
+        if now_us - since_us < PAGES_WITHOUT_ROOM_US {
+            return;
+        }
+        if self.drop_for_room(&|| self.stopping()).is_some() {
             *full_since_us = None;
         }
     }

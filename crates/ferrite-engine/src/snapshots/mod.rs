@@ -245,7 +245,7 @@ impl Engine {
         self.drop_claimed(name, &|| false)
     }
 
-    /// The caller has the claim. Killed, it leaves it to the checkpointer, or to who makes room next, to find out
+    /// The caller has the claim. Killed, it leaves it to a thread, or to who makes room next, to find out
     /// what is free now.
     fn drop_claimed(&self, name: &str, is_killed: IsKilled<'_>) -> Result<()> {
         if self.snapshots.find(name).is_none() {
@@ -317,36 +317,71 @@ impl Engine {
         gone.is_some()
     }
 
-    /// What somebody who was killed has left is freed.
-    pub(crate) fn free_what_snapshots_held(&self) {
+    /// Called again and again: starts a thread that frees what somebody who was killed has left, and drops the oldest
+    /// snapshots as long as all take more than they may. For either all runs of the others are read, which takes as long
+    /// as the database is large: nobody waits for it but a shutdown, which it hears.
+    pub(crate) fn look_after_snapshots(self: &Arc<Self>) {
+        if self.snapshots.unfreed().is_none() && self.snapshot_bytes_beyond().is_none() {
+            return;
+        }
+        // Who ends the threads says so first.
+        let mut threads = self.threads.lock();
+        if self.stopping() || !self.snapshots.begin_looking_after() {
+            return;
+        }
+        let engine = self.clone();
+        threads.retain(|thread| !thread.is_finished());
+        let started = thread::try_spawn("ferrite-snaps", move || {
+            engine.free_what_snapshots_held();
+            engine.evict_snapshots();
+            engine.snapshots.end_looking_after();
+        });
+        match started {
+            Some(started) => threads.push(started),
+            // The next look tries again.
+            None => self.snapshots.end_looking_after(),
+        }
+    }
+
+    /// What somebody who was killed has left is freed, unless the database is closed meanwhile.
+    fn free_what_snapshots_held(&self) {
         if self.snapshots.unfreed().is_none() {
             return;
         }
         if let Some(_claim) = self.snapshots.try_claim() {
-            self.hold_rest_at_last(&|| false);
-            debug_assert_eq!(self.snapshots.unfreed(), None);
+            self.hold_rest_at_last(&|| self.stopping());
+            debug_assert!(self.stopping() || self.snapshots.unfreed().is_none());
         }
     }
 
-    /// Drops the oldest snapshots as long as all take more than they may.
-    pub(crate) fn evict_snapshots(&self) {
+    /// How much all snapshots take, if that is more than they may, and what they may; in bytes.
+    fn snapshot_bytes_beyond(&self) -> Option<(u64, u64)> {
         let most = self.snapshots.max_bytes.load(Ordering::Relaxed);
-        if most == 0 || self.snapshots.count() == 0 || self.snapshot_bytes() <= most {
+        if most == 0 || self.snapshots.count() == 0 {
+            return None;
+        }
+        let bytes = self.snapshot_bytes();
+        (bytes > most).then_some((bytes, most))
+    }
+
+    /// Drops the oldest snapshots as long as all take more than they may.
+    fn evict_snapshots(&self) {
+        if self.snapshot_bytes_beyond().is_none() {
             return;
         }
         let Some(_claim) = self.snapshots.try_claim() else {
             return;
         };
         // So that it does not count any more.
-        self.hold_rest_at_last(&|| false);
-        // Each round drops one.
-        while self.snapshot_bytes() > most {
+        self.hold_rest_at_last(&|| self.stopping());
+        // Each round drops one, and frees what it held: else the next one would go for its sake.
+        while let Some((bytes, most)) = self.snapshot_bytes_beyond() {
             let why = format!(
                 "all take {} MiB, more than ferrite_snapshot_max_bytes ({} MiB) allows",
-                self.snapshot_bytes() >> 20,
+                bytes >> 20,
                 most >> 20
             );
-            if !self.evict_oldest(&why, &|| false) {
+            if self.stopping() || !self.evict_oldest(&why, &|| self.stopping()) {
                 return;
             }
         }
@@ -530,15 +565,22 @@ impl Drop for SnapshotJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::table::Table;
     use crate::rows::write::DupInfo;
     use crate::testing::{create, open};
     use crate::transaction::session::Session;
-    use ferrite_io::sim::SimStorage;
+    use ferrite_io::sim::{IoOp, SimStorage};
+    use ferrite_sync::atomic::AtomicBool;
 
-    /// Whoever drops a snapshot to make room and is killed meanwhile leaves no space behind that nobody has.
-    #[test]
-    fn what_a_snapshot_held_is_free_though_its_dropper_is_killed() {
-        let engine = open(&SimStorage::new(6));
+    fn insert(s: &mut Session, t: &Arc<Table>, key: u64, value: u8) {
+        let (key, dup) = (key.to_be_bytes(), &mut DupInfo::default());
+        s.insert_row(t, Some(&key), &[value; 1000], &[], false, dup)
+            .unwrap();
+    }
+
+    /// With "a", "b" and "c", each of which holds pages that the present does not have.
+    fn with_three_snapshots(disk: &SimStorage) -> (Arc<Engine>, Arc<Table>, Session) {
+        let engine = open(disk);
         let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         for (round, name) in [Some("a"), Some("b"), Some("c"), None]
@@ -546,10 +588,7 @@ mod tests {
             .enumerate()
         {
             for n in 0u64..100 {
-                let key = (n << 8 | round as u64).to_be_bytes();
-                let dup = &mut DupInfo::default();
-                s.insert_row(&t, Some(&key), &[round as u8; 1000], &[], false, dup)
-                    .unwrap();
+                insert(&mut s, &t, n << 8 | round as u64, round as u8);
             }
             s.commit(false).unwrap();
             let end = engine.log.current_lsn();
@@ -560,23 +599,68 @@ mod tests {
                 job.finish(&ServerState::default()).unwrap();
             }
         }
+        (engine, t, s)
+    }
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let since_us = time::now_us();
+        while !done() {
+            assert!(time::now_us() - since_us < 20_000_000, "{what}");
+            thread::sleep_ms(1);
+        }
+    }
+
+    /// What the snapshots hold takes long to be read: checkpoints do not wait for that.
+    #[test]
+    fn checkpoints_go_on_while_it_is_found_out_what_is_free() {
+        let disk = SimStorage::new(7);
+        let (engine, t, mut s) = with_three_snapshots(&disk);
+        let (is_read, goes_on) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (read, go_on) = (is_read.clone(), goes_on.clone());
+        disk.set_hook(Some(Arc::new(move |io| {
+            if io.op == IoOp::Read && io.name == "snapshot.c.held" {
+                read.store(true, Ordering::SeqCst);
+                while !go_on.load(Ordering::SeqCst) {
+                    thread::sleep_ms(1);
+                }
+            }
+            Ok(())
+        })));
+        assert!(engine.evict_for_room(&|| true));
+        until("nobody frees it", || is_read.load(Ordering::SeqCst));
+        let checkpoint = || engine.checkpoint_lsn.load(Ordering::SeqCst);
+        let (before, mut rows) = (checkpoint(), 0);
+        until("no checkpoint comes", || {
+            (0..100).for_each(|n| insert(&mut s, &t, (1 << 40) + rows + n, 9));
+            s.commit(false).unwrap();
+            rows += 100;
+            checkpoint() > before
+        });
+        assert!(engine.snapshots.unfreed().is_some());
+        goes_on.store(true, Ordering::SeqCst);
+        until("it is not freed", || engine.snapshots.unfreed().is_none());
+        disk.set_hook(None);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+
+    /// Whoever drops a snapshot to make room and is killed meanwhile leaves no space behind that nobody has.
+    #[test]
+    fn what_a_snapshot_held_is_free_though_its_dropper_is_killed() {
+        let (engine, t, s) = with_three_snapshots(&SimStorage::new(6));
         engine.flush_log();
         engine.store.reclaim(engine.log.durable_lsn());
         let kept = engine.store.kept_bytes();
         let left = || engine.snapshots.all().len();
-        let freed = |then: &str| {
-            let since_us = time::now_us();
-            while engine.snapshots.unfreed().is_some() {
-                assert!(time::now_us() - since_us < 20_000_000, "{then}");
-                thread::sleep_ms(1);
-            }
-        };
         assert!(engine.evict_for_room(&|| true));
         assert_eq!(left(), 2);
-        freed("the checkpointer does not free it");
+        until("nobody frees it", || engine.snapshots.unfreed().is_none());
         let of_two = engine.store.kept_bytes();
         assert!(of_two < kept, "{of_two} bytes of {kept} are kept");
-        // Who comes next goes on where the other was killed, unless the checkpointer has.
+        // Who comes next goes on where the other was killed, unless the thread has.
         assert!(engine.evict_for_room(&|| true));
         {
             let _claim = engine.snapshots.claim().unwrap();

@@ -48,6 +48,8 @@ pub(crate) struct Snapshots {
     /// The last snapshot that is gone, if what it held is still to be freed.
     unfreed: Mutex<Option<String>>,
     frees: AtomicBool,
+    /// A thread frees what is left to be freed, and drops snapshots beyond `max_bytes`.
+    is_looked_after: AtomicBool,
     log_floor: LogFloor,
     /// Bytes that all of them may take; 0: no limit.
     pub max_bytes: AtomicU64,
@@ -190,6 +192,17 @@ impl Snapshots {
             *self.unfreed.lock() = None;
         }
         self.frees.store(false, Ordering::SeqCst);
+    }
+
+    /// False: a thread is at it.
+    pub(crate) fn begin_looking_after(&self) -> bool {
+        !self.is_looked_after.swap(true, Ordering::SeqCst)
+    }
+
+    /// The thread is done, or there is none.
+    pub(crate) fn end_looking_after(&self) {
+        let before = self.is_looked_after.swap(false, Ordering::SeqCst);
+        assert!(before, "nobody looks after them");
     }
 
     /// Bytes of all their files.
