@@ -80,7 +80,8 @@ impl VersionStore {
         self.winding_up.load(Ordering::Relaxed)
     }
 
-    /// Frees the oldest segments until the ring is within its budget. Call it from a
+    /// Frees the oldest segments until the ring is within its budget, or all that are there now have
+    /// been looked at: those that writers fill meanwhile are left to the next call. Call it from a
     /// background thread when [`needs_retire`](Self::needs_retire); returns at once if
     /// another thread is at it. No page latch may be held.
     pub fn retire(&self, sys: &TxnSystem) -> RetireStats {
@@ -89,19 +90,37 @@ impl VersionStore {
 
     /// As [`retire`](Self::retire), with another budget (bytes; 0 = everything).
     pub fn retire_down_to(&self, sys: &TxnSystem, budget: usize) -> RetireStats {
+        self.retire_while(sys, budget, u64::MAX)
+    }
+
+    /// As [`retire`](Self::retire), but as soon as a write to a scratch file has failed the rest waits
+    /// while more than `most_stuck` (bytes) [cannot leave memory](Self::stuck_bytes): then it is more
+    /// urgent that the caller does something about who makes the versions.
+    pub fn retire_unless_stuck(&self, sys: &TxnSystem, most_stuck: u64) -> RetireStats {
+        self.retire_while(sys, self.ring_budget_bytes(), most_stuck)
+    }
+
+    fn retire_while(&self, sys: &TxnSystem, budget: usize, most_stuck: u64) -> RetireStats {
         let mut stats = RetireStats::default();
         let Some(_alone) = self.retiring.try_lock() else {
             return stats;
         };
         sys.refresh_if_stale();
         let seen = sys.seen_by_all();
+        // Writers may be as fast as this loop, above all where each segment costs a write that
+        // fails: without an end, nobody would look at how much there is.
+        let newest = self.young.newest();
+        let failures = self.count.spill_failures.get();
         while self.young.bytes() > budget && !self.is_winding_up() {
-            let Some(number) = self.young.oldest() else {
+            let Some(number) = self.young.oldest().filter(|n| Some(*n) <= newest) else {
                 break;
             };
             self.retire_segment(sys, number, &seen, &mut stats);
             if self.old_is_far_over() {
                 stats.spilled += self.spill_old(false);
+            }
+            if self.count.spill_failures.get() > failures && self.stuck_bytes() > most_stuck {
+                break;
             }
         }
         self.free_ended(&seen);

@@ -249,6 +249,11 @@ impl Young {
         self.numbers.lock().first().copied()
     }
 
+    /// The newest segment in the ring.
+    pub fn newest(&self) -> Option<u64> {
+        self.numbers.lock().last().copied()
+    }
+
     /// Ends appending.
     pub fn seal(&self, number: u64) -> Option<Sealed> {
         let mut slot = self.slot(number).lock();

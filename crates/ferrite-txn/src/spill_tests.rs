@@ -1,15 +1,18 @@
 //! Versions in scratch files: the same model as in memory, with a budget so small that nearly
 //! everything spills; faults of the files; and what memory and files hold.
 
-use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::sim::{Fault, IoOp, SimStorage};
 use ferrite_io::Storage;
 use ferrite_lock::Owner;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
-use ferrite_types::{Csn, Error, TxnId};
+use ferrite_types::{Csn, Error, IndexId, TxnId, VersionAddr};
 
 use crate::version_tests::{read, sums_hold, undo, update, Record, World};
-use crate::{SnapshotInfo, TxnSystem, VersionConfig, VersionStore, SEGMENT_BYTES};
+use crate::{
+    NewVersion, SnapshotInfo, TxnSystem, VersionConfig, VersionStore, SEGMENT_BYTES, VERSION_FULL,
+};
 
 fn spilling(disk: &SimStorage, ring: usize, old: usize) -> VersionStore {
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
@@ -364,4 +367,63 @@ fn what_can_be_written_out_is_not_stuck() {
         vs.stuck_bytes()
     };
     assert_eq!(stuck(&SimStorage::new(9)), 0);
+}
+
+/// Four versions that nearly fill a segment, so that the next opens another one.
+fn fill_segment(vs: &VersionStore, end: TxnId) {
+    let body = vec![1; SEGMENT_BYTES / 4 - 4096];
+    for _ in 0..4 {
+        vs.add(NewVersion {
+            begin: TxnId(0),
+            end,
+            next: VersionAddr::NONE,
+            flags: VERSION_FULL,
+            keep_head: 0,
+            keep_tail: 0,
+            body: &body,
+            index: IndexId(1),
+        });
+    }
+}
+
+/// Where each segment costs a write that fails, writers may fill new ones as fast: a call ends all the
+/// same, so that somebody looks at how much memory that is, and at once if it is too much.
+#[test]
+fn retiring_ends_beside_writers_that_are_as_fast() {
+    // The test ends although retiring does not.
+    const MOST_WRITES: u64 = 200;
+    let disk = SimStorage::new(11);
+    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    let txn = sys.begin(Owner::new(1, 0));
+    let vs = Arc::new(spilling(&disk, RING, 0));
+    (0..20).for_each(|_| fill_segment(&vs, txn));
+    let (writers, writes) = (vs.clone(), AtomicU64::new(0));
+    disk.set_hook(Some(Arc::new(move |event| {
+        if event.op != IoOp::Write || !event.name.starts_with("history.") {
+            return Ok(());
+        }
+        if writes.fetch_add(1, Ordering::Relaxed) < MOST_WRITES {
+            (0..2).for_each(|_| fill_segment(&writers, txn));
+        }
+        Err(Error::DiskFull(event.name.to_owned()))
+    })));
+    let there = vs.young_bytes() / SEGMENT_BYTES as u64;
+    let stats = vs.retire(&sys);
+    assert!(there == 20 && stats.segments == there, "{stats:?}");
+    assert!(vs.needs_retire() && vs.cannot_spill());
+    let there = vs.young_bytes() / SEGMENT_BYTES as u64;
+    let stats = vs.retire_unless_stuck(&sys, u64::MAX);
+    assert!(
+        there > 20 && stats.segments == there,
+        "{stats:?} of {there}"
+    );
+    let stuck = vs.stuck_bytes();
+    assert!(stuck > 60 * SEGMENT_BYTES as u64, "{stuck} bytes");
+    assert_eq!(vs.retire_unless_stuck(&sys, stuck / 2).segments, 1);
+    // Nothing fails any more: however much there is, it goes.
+    disk.set_hook(None);
+    let stats = vs.retire_unless_stuck(&sys, stuck / 2);
+    assert!(stats.segments > 20 && stats.spilled > 80, "{stats:?}");
+    assert!(!vs.needs_retire() && !vs.cannot_spill());
+    assert!(vs.stuck_bytes() < stuck / 2, "{}", vs.stuck_bytes());
 }

@@ -430,7 +430,9 @@ impl Engine {
             self.txns.refresh_if_stale();
             let now = self.versions.memory_bytes();
             if self.versions.needs_retire() || now < memory {
-                self.versions.retire(&self.txns);
+                // Beyond the limit, what can be done about it comes first: see below.
+                let most = self.most_stuck_bytes();
+                self.versions.retire_unless_stuck(&self.txns, most);
             }
             memory = now;
             self.warn_of_spill(&mut warned);

@@ -108,6 +108,11 @@ impl Engine {
         ring.saturating_add(beyond)
     }
 
+    /// Memory that versions may take which cannot be written out.
+    pub(crate) fn most_stuck_bytes(&self) -> u64 {
+        self.limit_with(LEAST_BEYOND)
+    }
+
     /// Counting the deleted entries takes a look at every open table: between two rounds of sweeping
     /// only when there were many.
     pub(crate) fn is_worth_counting(&self, archived: u64) -> bool {
@@ -117,8 +122,7 @@ impl Engine {
     /// `archived`: memory of deleted entries, as of a moment ago.
     fn is_history_beyond(&self, archived: u64) -> bool {
         let stuck = self.versions.stuck_bytes();
-        stuck > self.limit_with(LEAST_BEYOND)
-            || stuck + archived > self.limit_with(LEAST_WITH_GRAVES)
+        stuck > self.most_stuck_bytes() || stuck + archived > self.limit_with(LEAST_WITH_GRAVES)
     }
 
     /// Ends snapshots until the memory of history is within its limit; says whether writers must

@@ -7,13 +7,13 @@ pub mod wide;
 
 use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{
-    Config, Cursor, DupInfo, Engine, Entry, IndexSpec, ReadMode, RowChange, Session,
-    SilentCallbacks, Table, TableSpec, WaitMode, Xid,
+    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, LogLevel, ReadMode, RowChange,
+    Session, SilentCallbacks, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
-use ferrite_sync::Arc;
+use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Packing;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
@@ -163,6 +163,23 @@ pub fn give_up(engine: &Arc<Engine>) {
 pub fn metric(engine: &Engine, name: &str) -> u64 {
     let all = engine.metrics();
     all.iter().find(|m| m.name == name).expect(name).value
+}
+
+/// What the engine has said.
+#[derive(Default)]
+pub struct Heard(Mutex<Vec<String>>);
+
+impl Heard {
+    pub fn has(&self, what: &str) -> bool {
+        self.0.lock().iter().any(|text| text.contains(what))
+    }
+}
+
+impl Callbacks for Heard {
+    fn log(&self, _level: LogLevel, text: &str) {
+        self.0.lock().push(text.to_owned());
+    }
+    fn fatal(&self, _text: &str) {}
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {

@@ -3,13 +3,13 @@
 //! rows than fit.
 
 use crate::common::{
-    check, config, create, delete, insert, metric, rows_of, update, wait_until, xid,
+    check, config, create, delete, insert, metric, rows_of, update, wait_until, xid, Heard,
 };
 use ferrite_engine::{
     Callbacks, Config, Cursor, Engine, LogLevel, ReadMode, Session, SilentCallbacks, Table,
     WaitMode,
 };
-use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::sim::{Fault, IoOp, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::Arc;
@@ -184,9 +184,11 @@ fn refuse_a_large_writer(disk: &SimStorage, engine: &Arc<Engine>, t: &Arc<Table>
     w.commit(false).unwrap();
     disk.set_capacity(Some(disk.used_bytes() + (56 << 20)));
     let mut changed = 0;
+    let enough = (1 << 20) + BEYOND_BYTES + (2 << 20);
     let error = (0..rows).find_map(|n| {
         changed = n;
-        if n % 500 == 0 {
+        // Once it should be refused, however long it takes until somebody has seen that.
+        if n % 500 == 0 || n % 4 == 0 && metric(engine, "history_bytes") > enough {
             ferrite_sync::thread::sleep_ms(20);
         }
         update(&mut w, t, n, &text(0), &text(1)).err()
@@ -245,13 +247,16 @@ fn versions_without_room() -> (SimStorage, Arc<Engine>) {
     engine.close().unwrap();
     drop(engine);
     no_scratch(&disk);
-    let engine = open_again(&disk, Arc::new(SilentCallbacks));
-    wait_for_room(&engine);
+    let heard = Arc::new(Heard::default());
+    let engine = open_again(&disk, heard.clone());
+    wait_for_room(&disk, &engine, &heard);
     (disk, engine)
 }
 
+/// Rows of that transaction.
+const MANY: u64 = 30_000;
+
 fn prepare_large(engine: &Arc<Engine>, t: &Arc<Table>) {
-    const MANY: u64 = 30_000;
     let mut s = Session::new(engine, 0, 1);
     for n in 0..MANY {
         insert(&mut s, t, n, &text(0)).unwrap();
@@ -265,9 +270,7 @@ fn prepare_large(engine: &Arc<Engine>, t: &Arc<Table>) {
 
 /// No room in scratch files, whatever else there is.
 fn no_scratch(disk: &SimStorage) {
-    for nth in 1..100_000 {
-        disk.inject_in(Fault::Full, nth, "history.");
-    }
+    disk.inject_lasting(Fault::Full, "history.");
 }
 
 /// All but the smallest transactions are left to the thread, which tries again after a second.
@@ -279,28 +282,44 @@ fn open_again(disk: &SimStorage, callbacks: Arc<dyn Callbacks>) -> Arc<Engine> {
         store_segment_bytes: 4 << 20,
         ..config()
     };
+    // Who makes versions reads the rows' pages: on a busy machine, too, it is no faster than the thread that looks at
+    // how much they are.
+    disk.set_hook(Some(Arc::new(|event| {
+        if event.op == IoOp::Read && event.name.starts_with("store.") {
+            ferrite_sync::thread::sleep_ms(1);
+        }
+        Ok(())
+    })));
     Engine::open(config, Arc::new(disk.boot()), callbacks).unwrap()
 }
 
 /// Until no more versions are made, for want of room.
-fn wait_for_room(engine: &Engine) {
+fn wait_for_room(disk: &SimStorage, engine: &Engine, heard: &Heard) {
     let bytes = || metric(engine, "history_bytes");
     let (mut most, mut last) = (0, (0, 0));
+    wait_until("the limit", || {
+        most = most.max(bytes());
+        heard.has("row changes are refused")
+    });
     wait_until("no more versions", || {
         ferrite_sync::thread::sleep_ms(20);
         most = most.max(bytes());
         last = (bytes(), if last.0 == bytes() { last.1 + 1 } else { 0 });
         most > BEYOND_BYTES && last.1 > 20
     });
+    disk.set_hook(None);
     let limit = (1 << 20) + BEYOND_BYTES + LAG_BYTES;
     assert!(most <= limit, "history took {most} bytes");
+    // Less than all of them.
+    assert!(most < MANY * ROW_BYTES as u64 / 4 * 3);
 }
 
 /// The first rollback that fails ends the faults, but for scratch files.
-struct Heals(SimStorage);
+struct Heals(SimStorage, Arc<Heard>);
 
 impl Callbacks for Heals {
-    fn log(&self, _level: LogLevel, text: &str) {
+    fn log(&self, level: LogLevel, text: &str) {
+        self.1.log(level, text);
         if text.contains("cannot be rolled back") {
             self.0.clear_faults();
             no_scratch(&self.0);
@@ -315,11 +334,11 @@ impl Callbacks for Heals {
 /// is rolled back.
 #[test]
 fn a_rollback_is_tried_again_beside_versions_that_wait_for_room() {
-    const MANY: u64 = 12_000;
+    const CUT_OFF: u64 = 12_000;
     let (disk, engine, t) = database(8, true);
     let other = create(&engine, "d/other");
     let mut cut_off = Session::new(&engine, 0, 2);
-    for n in 0..MANY {
+    for n in 0..CUT_OFF {
         insert(&mut cut_off, &other, n, &text(0)).unwrap();
     }
     prepare_large(&engine, &t);
@@ -333,9 +352,10 @@ fn a_rollback_is_tried_again_beside_versions_that_wait_for_room() {
     for nth in 60..5000 {
         disk.inject_in(Fault::FailRead, nth, "store.");
     }
-    let engine = open_again(&disk, Arc::new(Heals(disk.clone())));
+    let heard = Arc::new(Heard::default());
+    let engine = open_again(&disk, Arc::new(Heals(disk.clone(), heard.clone())));
     assert_eq!(engine.trx_rows().len(), 2);
-    wait_for_room(&engine);
+    wait_for_room(&disk, &engine, &heard);
     wait_until("the rollback", || engine.trx_rows().len() == 1);
     assert_eq!(engine.prepared_xids(), [xid("x")]);
     assert!(rows_of(&engine, "d/other").is_empty());
