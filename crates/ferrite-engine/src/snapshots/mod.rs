@@ -202,33 +202,16 @@ impl Engine {
         all
     }
 
-    /// Fills in what its files say. False: it has been dropped meanwhile.
+    /// Fills in what its files say. False: it has been dropped meanwhile, or is being dropped.
     fn look_at(&self, info: &mut KeptInfo) -> bool {
         let from = files_of(&self.storage, &info.name);
         match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
             Ok(runs) => info.changed_bytes = self.store.kept_bytes_of(&runs),
             // Its files go before it does.
-            Err(_) if self.is_being_dropped(&info.name) => return false,
+            Err(_) if self.snapshots.is_gone(info) => return false,
             Err(e) => info.lost = e.to_string(),
         }
         true
-    }
-
-    /// Waits a while for who is at work on snapshots: whether it is gone then.
-    fn is_being_dropped(&self, name: &str) -> bool {
-        const LOOK_MS: u64 = 5;
-        const LOOKS: u32 = 200;
-        for _ in 0..LOOKS {
-            let nobody = self.snapshots.try_claim().is_some();
-            if self.snapshots.find(name).is_none() {
-                return true;
-            }
-            if nobody {
-                break;
-            }
-            thread::sleep_ms(LOOK_MS);
-        }
-        false
     }
 
     /// Bytes that snapshots take: their files, and pages that the present does not have any more.
@@ -259,8 +242,10 @@ impl Engine {
             // Others write over what was freed.
             thread::sleep_ms(50);
         }
+        let going = self.snapshots.begin_drop(name);
         end(&*from)?;
         self.snapshots.remove(name);
+        drop(going);
         if !early {
             self.snapshots.note_unfreed(name);
             self.hold_rest(name, is_killed);

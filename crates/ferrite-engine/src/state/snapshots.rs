@@ -6,7 +6,9 @@
 //! A snapshot that is gone may still have its space: it takes a look at what all others hold to know which of it is
 //! free. [`Snapshots::frees`] while somebody looks, [`Snapshots::unfreed`] until somebody has looked.
 //!
-//! Locking: `kept` and `unfreed`, leaves held for moments.
+//! The files of one that is dropped go before it does: meanwhile it is [`Snapshots::is_gone`] for who looks at them.
+//!
+//! Locking: `kept`, `going` and `unfreed`, leaves held for moments.
 
 use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +47,8 @@ pub struct KeptInfo {
 pub(crate) struct Snapshots {
     kept: Mutex<Vec<KeptInfo>>,
     busy: AtomicBool,
+    /// The snapshot that is dropped now.
+    going: Mutex<Option<String>>,
     /// The last snapshot that is gone, if what it held is still to be freed.
     unfreed: Mutex<Option<String>>,
     frees: AtomicBool,
@@ -65,6 +69,15 @@ pub(crate) struct Claim<'a>(&'a Snapshots);
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::SeqCst);
+    }
+}
+
+/// As long as it lives, that snapshot is being dropped.
+pub(crate) struct Going<'a>(&'a Snapshots);
+
+impl Drop for Going<'_> {
+    fn drop(&mut self) {
+        *self.0.going.lock() = None;
     }
 }
 
@@ -136,6 +149,23 @@ impl Snapshots {
 
     pub(crate) fn find(&self, name: &str) -> Option<KeptInfo> {
         self.kept.lock().iter().find(|k| k.name == name).cloned()
+    }
+
+    /// That one is being dropped. The caller has the claim.
+    pub(crate) fn begin_drop(&self, name: &str) -> Going<'_> {
+        assert!(self.busy.load(Ordering::SeqCst), "nobody drops {name}");
+        let before = self.going.lock().replace(name.to_owned());
+        assert!(before.is_none(), "{name} and {before:?} at a time");
+        Going(self)
+    }
+
+    /// It has been dropped since it was in the list, or is being dropped: what its files say means nothing.
+    pub(crate) fn is_gone(&self, info: &KeptInfo) -> bool {
+        // In this order: it leaves the list before its dropping has ended.
+        let goes = self.going.lock().as_ref() == Some(&info.name);
+        goes || self
+            .find(&info.name)
+            .is_none_or(|now| now.number != info.number)
     }
 
     pub(crate) fn next_number(&self) -> u64 {
@@ -235,7 +265,22 @@ mod tests {
         }
         assert_eq!((s.file_bytes(), s.next_number()), (20, 3));
         assert_eq!(s.find("a").unwrap().number, 1);
+        let a = s.find("a").unwrap();
+        assert!(!s.is_gone(&a));
+        {
+            let _claim = s.try_claim().unwrap();
+            let _going = s.begin_drop("a");
+            assert!(s.is_gone(&a) && !s.is_gone(&s.find("b").unwrap()));
+        }
+        assert!(!s.is_gone(&a), "dropping it has failed");
         s.remove("a");
+        assert!(s.is_gone(&a));
         assert_eq!(s.all().len(), 1);
+        // Another one of the same name.
+        s.add(KeptInfo {
+            number: 3,
+            ..a.clone()
+        });
+        assert!(s.is_gone(&a));
     }
 }
