@@ -3,6 +3,14 @@
 use super::*;
 use crate::{AlignedBuf, BLOCK_BYTES};
 
+/// Held by who starts a program, and by who has a file's lock: until the program is its own it has copies of all open
+/// files of this one, and of their locks.
+static STARTS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone_with_starts() -> std::sync::MutexGuard<'static, ()> {
+    STARTS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 struct Dir(PathBuf);
 
 impl Dir {
@@ -69,6 +77,7 @@ fn reads_back_what_was_written() {
 
 #[test]
 fn one_holder_at_a_time() {
+    let _alone = alone_with_starts();
     let dir = Dir::new("lock");
     let s = RealStorage::new(&dir.0).unwrap();
     let held = s.lock_exclusive().unwrap();
@@ -92,7 +101,8 @@ fn who_is_short_of_open_files_can_still_sync() {
     }
     // A limit of its own: other tests run beside this one.
     let program = std::env::current_exe().unwrap();
-    let ended = std::process::Command::new("sh")
+    let mut command = std::process::Command::new("sh");
+    command
         .args([
             "-c",
             "ulimit -n 64 && exec \"$0\" --exact \"$1\" --nocapture",
@@ -100,8 +110,13 @@ fn who_is_short_of_open_files_can_still_sync() {
         .arg(program)
         .arg(name)
         .env(SHORT, "1")
-        .output()
-        .unwrap();
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let alone = alone_with_starts();
+    let started = command.spawn().unwrap();
+    drop(alone);
+    let ended = started.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(
         ended.status.success() && text.contains("1 passed"),
@@ -171,6 +186,7 @@ fn is_open_to_write(path: &Path) -> Option<bool> {
 
 #[test]
 fn who_has_a_file_alone_has_opened_it_to_write() {
+    let _alone = alone_with_starts();
     let dir = Dir::new("alone");
     let s = RealStorage::new(&dir.0).unwrap();
     drop(s.open("a", OpenMode::CreateNew, false).unwrap());

@@ -1,12 +1,56 @@
 //! A data directory on the real disk, and the programs that are run on it.
+//!
+//! A program that is started has copies of all open files of this one, and so of the locks of other tests'
+//! directories, until it is its own. So nobody has such a lock while one is started.
+//!
+//! Locking: [`STARTS`]: shared by who has a directory's lock, alone by who starts a program, one at a time and
+//! never both by one thread.
 
 use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{Config, Engine, IndexSpec, SilentCallbacks, TableSpec};
 use ferrite_io::{OpenMode, RealStorage, Storage};
 use ferrite_sync::Arc;
 use std::fs::OpenOptions;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// No program is started as long as it lives.
+pub fn no_program_starts() -> RwLockReadGuard<'static, ()> {
+    STARTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(command: &mut Command) -> Child {
+    let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+    command
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// A database that is open in this program, and has the directory's lock.
+pub struct Opened {
+    engine: Arc<Engine>,
+    _locks: RwLockReadGuard<'static, ()>,
+}
+
+impl Opened {
+    pub fn close(self) {
+        self.engine.close().unwrap();
+    }
+}
+
+impl Deref for Opened {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}
 
 /// A data directory that goes with its test.
 pub struct Place(pub PathBuf);
@@ -22,14 +66,19 @@ impl Place {
         Arc::new(RealStorage::existing(&self.0.join("#ferrite")).unwrap())
     }
 
-    pub fn open(&self) -> Arc<Engine> {
+    pub fn open(&self) -> Opened {
+        let locks = no_program_starts();
         let config = Config {
             log_segment_bytes: 1 << 20,
             log_budget_bytes: 4 << 20,
             direct_io: false,
             ..Config::default()
         };
-        Engine::open(config, self.storage(), Arc::new(SilentCallbacks)).unwrap()
+        let engine = Engine::open(config, self.storage(), Arc::new(SilentCallbacks)).unwrap();
+        Opened {
+            engine,
+            _locks: locks,
+        }
     }
 
     /// Makes the directory. No other test has the name.
@@ -42,11 +91,9 @@ impl Place {
 
     /// Exit code, and all that is said.
     fn run(&self, program: &str, words: &[&str]) -> (Option<i32>, String) {
-        let done = Command::new(program)
-            .arg(&self.0)
-            .args(words)
-            .output()
-            .unwrap();
+        let mut command = Command::new(program);
+        command.arg(&self.0).args(words).stdout(Stdio::piped());
+        let done = start(&mut command).wait_with_output().unwrap();
         let said = [done.stdout, done.stderr].concat();
         (done.status.code(), String::from_utf8(said).unwrap())
     }
@@ -64,14 +111,14 @@ impl Place {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrite-rewind"));
         command.arg(&self.0).args(words).stdout(full);
-        let done = command.stderr(Stdio::piped()).output().unwrap();
+        let done = start(&mut command).wait_with_output().unwrap();
         (done.status.code(), String::from_utf8(done.stderr).unwrap())
     }
 
     pub fn tables(&self) -> Vec<String> {
         let engine = self.open();
         let mut names = engine.dict().table_names();
-        engine.close().unwrap();
+        engine.close();
         names.sort_unstable();
         names
     }

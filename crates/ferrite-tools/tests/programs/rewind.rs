@@ -2,7 +2,7 @@
 //!
 //! The database has a table `d/old` in its snapshot `monday`, and `d/new` beside it since.
 
-use crate::place::{create, take, Place};
+use crate::place::{create, no_program_starts, take, Place};
 use ferrite_engine::snapshots::rewind;
 use std::os::unix::fs::{chown, MetadataExt};
 
@@ -12,7 +12,7 @@ fn database(name: &str) -> Place {
     create(&engine, "d/old");
     take(&engine, "monday");
     create(&engine, "d/new");
-    engine.close().unwrap();
+    engine.close();
     place
 }
 
@@ -21,9 +21,11 @@ fn decided(name: &str) -> Place {
     let place = database(name);
     let engine = place.open();
     take(&engine, "present");
-    engine.close().unwrap();
-    drop(engine);
-    rewind::prepare(&place.storage(), "monday", "present", None).unwrap();
+    engine.close();
+    {
+        let _locks = no_program_starts();
+        rewind::prepare(&place.storage(), "monday", "present", None).unwrap();
+    }
     place
 }
 

@@ -1,6 +1,6 @@
 //! A salvage that cannot write what it reads.
 
-use crate::place::{create, Place};
+use crate::place::{create, no_program_starts, Place};
 use ferrite_engine::{DupInfo, Isolation, Session};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
@@ -57,12 +57,13 @@ fn database() -> Place {
     }
     session.commit(false).unwrap();
     drop(session);
-    engine.close().unwrap();
+    engine.close();
     place
 }
 
 /// How it ended, and how often the database was read.
 fn salvaged(place: &Place, free: usize) -> (Result<()>, u64) {
+    let _locks = no_program_starts();
     let storage: Arc<dyn Storage> = place.storage();
     let done = salvage(
         &storage,
