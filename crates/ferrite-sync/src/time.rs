@@ -39,6 +39,12 @@ pub fn process_cpu_us() -> u64 {
     hook::now_us().unwrap_or_else(|| clock(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
+/// Processor time of this thread so far, in microseconds: what its work has cost, whatever else the machine did. In a
+/// simulation as [`process_cpu_us`].
+pub fn thread_cpu_us() -> u64 {
+    hook::now_us().unwrap_or_else(|| clock(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -53,12 +59,21 @@ mod tests {
 
     #[test]
     fn work_takes_processor_time() {
-        let (cpu_us, begun_us) = (process_cpu_us(), now_us());
-        while process_cpu_us() < cpu_us + 1000 {
-            assert!(
-                now_us() < begun_us + 60_000_000,
-                "a minute's work took none"
-            );
+        for cpu_us in [process_cpu_us, thread_cpu_us] {
+            let (before_us, begun_us) = (cpu_us(), now_us());
+            while cpu_us() < before_us + 1000 {
+                assert!(
+                    now_us() < begun_us + 60_000_000,
+                    "a minute's work took none"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_takes_no_processor_time() {
+        let before_us = thread_cpu_us();
+        crate::thread::sleep_ms(100);
+        assert!(thread_cpu_us() < before_us + 50_000);
     }
 }

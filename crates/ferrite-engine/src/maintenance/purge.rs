@@ -722,9 +722,22 @@ mod tests {
             self.engine.purge_round(&mut self.cleaner)
         }
 
+        /// Purges until the row's entry is in the archive and the value is held for who sees it; how much was done.
+        fn purge_until_held(&mut self) -> usize {
+            let mut done = 0;
+            for _ in 0..12_000 {
+                done += self.purge();
+                if done > 0 && self.engine.purge.held_bytes().1 >= 100_000 {
+                    return done;
+                }
+                ferrite_sync::thread::sleep_ms(5);
+            }
+            panic!("it is not held");
+        }
+
         /// Purges until nothing is left.
         fn purge_all(&mut self) {
-            for _ in 0..1000 {
+            for _ in 0..12_000 {
                 self.purge();
                 if self.engine.purge.length() == 0 {
                     return;
@@ -800,10 +813,7 @@ mod tests {
             s.open_snapshot();
             old = Some(s);
         });
-        w.purge();
-        // The row's entry goes to the archive.
-        ferrite_sync::thread::sleep_ms(50);
-        assert_eq!(w.purge(), 1);
+        assert_eq!(w.purge_until_held(), 1);
         let (_, value) = w.engine.purge.pending_overflow()[0];
         out_of_memory(&w.engine, value.first_page());
         for nth in 1..100 {
@@ -914,11 +924,7 @@ mod tests {
             s.open_snapshot();
             old = Some(s);
         });
-        w.purge();
-        // The row's entry goes to the archive.
-        ferrite_sync::thread::sleep_ms(50);
-        w.purge();
-        assert!(w.engine.purge.held_bytes().1 >= 100_000, "it is not held");
+        w.purge_until_held();
         let mut young = Session::new(&w.engine, 0, 3);
         young.open_snapshot();
         w.change_a_row(0);

@@ -202,7 +202,7 @@ mod tests {
         fn purge_all(&self) {
             let mut cleaner = Cleaner::default();
             self.engine.txns.refresh();
-            for _ in 0..1000 {
+            for _ in 0..12_000 {
                 self.engine.purge_round(&mut cleaner);
                 if self.engine.purge.length() == 0 {
                     return;

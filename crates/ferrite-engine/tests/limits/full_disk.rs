@@ -195,9 +195,7 @@ fn change_all_and_fill_the_disk(s: &mut Session, t: &Arc<Table>, disk: &SimStora
     for n in 0..ROWS {
         update(s, t, n, &TEXT, b"short").unwrap();
     }
-    for nth in 1..100_000 {
-        disk.inject_in(Fault::Full, nth, "store.0");
-    }
+    disk.inject_lasting(Fault::Full, "store.0");
 }
 
 /// All pages in memory are dirty, and none can be written: a rollback waits for the disk, and gives up
@@ -474,9 +472,7 @@ fn restore_on_a_full_disk(background_undo_bytes: u64) {
     drop((t, engine));
 
     disk.set_capacity(Some(disk.used_bytes()));
-    for nth in 1..100_000 {
-        disk.inject_in(Fault::Full, nth, "store.0");
-    }
+    disk.inject_lasting(Fault::Full, "store.0");
     let engine = boot();
     wait_for_still_log(&engine);
     // What already runs can end.

@@ -181,12 +181,7 @@ fn what_is_open_is_not_dropped() {
     drop(again.guard);
     // All that may go goes.
     engine.set("snapshot_max_bytes", 1).unwrap();
-    for _ in 0..500 {
-        if names(&engine).len() == 1 {
-            break;
-        }
-        ferrite_sync::thread::sleep_ms(20);
-    }
+    wait_until("the end of the others", || names(&engine).len() == 1);
     assert_eq!(names(&engine), ["b"]);
     assert!(matches!(engine.drop_snapshot("b"), Err(Error::InUse(_))));
     let then = rows.clone();
@@ -194,13 +189,8 @@ fn what_is_open_is_not_dropped() {
     assert_eq!(rows_of(&second, "d/t"), then);
     second.close().unwrap();
     drop((second, first.guard));
-    for _ in 0..500 {
-        if names(&engine).is_empty() {
-            break;
-        }
-        ferrite_sync::thread::sleep_ms(20);
-    }
-    assert!(names(&engine).is_empty(), "it goes when it is closed");
+    // It goes when it is closed.
+    wait_until("the end of the last", || names(&engine).is_empty());
     assert!(bad(open(&own, "b")));
     drop((s, t));
     engine.close().unwrap();

@@ -3,35 +3,18 @@
 
 use crate::common::{
     check, config, create, database, delete, entries, give_up, insert, key, metric, open, scan,
-    scan_back, update, wait_for_still_log, wait_until, xid, Rows,
+    scan_back, update, wait_for_still_log, wait_until, xid, Heard, Rows,
 };
 use ferrite_engine::{Callbacks, Config, DdlCaller, DupInfo, Engine, Isolation, LogLevel};
 use ferrite_engine::{RowChange, Session, SilentCallbacks, Table};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::random::Rng;
-use ferrite_sync::{thread, Arc, Mutex};
+use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
 use std::cell::Cell;
 
 const ROWS: u64 = 300;
-
-/// What is said.
-#[derive(Default)]
-struct Heard(Mutex<Vec<String>>);
-
-impl Heard {
-    fn has(&self, what: &str) -> bool {
-        self.0.lock().iter().any(|text| text.contains(what))
-    }
-}
-
-impl Callbacks for Heard {
-    fn log(&self, _level: LogLevel, text: &str) {
-        self.0.lock().push(text.to_owned());
-    }
-    fn fatal(&self, _text: &str) {}
-}
 
 fn old(n: u64) -> Vec<u8> {
     vec![b'a' + (n % 20) as u8; 30 + (n % 7) as usize]
@@ -430,8 +413,47 @@ fn on_a_full_disk(seed: u64) -> (SimStorage, Arc<Engine>, Rows, Rows) {
 
 const MANY: u64 = 40_000;
 
-/// The same of two of them: "x" has changed so many rows, and "y", which the thread comes to later, the others.
+/// A server, and what is said to it.
+struct Server(Arc<dyn Callbacks>, Heard);
+
+impl Callbacks for Server {
+    fn log(&self, level: LogLevel, text: &str) {
+        self.1.log(level, text);
+    }
+    fn is_killed(&self, thd: usize) -> bool {
+        self.0.is_killed(thd)
+    }
+    fn is_shutting_down(&self) -> bool {
+        self.0.is_shutting_down()
+    }
+    fn fatal(&self, text: &str) {
+        self.0.fatal(text);
+    }
+}
+
+/// The same of two of them: "x" has changed so many rows, and "y", which the thread comes to later, the others. None
+/// has its versions.
 fn of_two_on_a_full_disk(
+    seed: u64,
+    of_first: u64,
+    callbacks: Arc<dyn Callbacks>,
+) -> (SimStorage, Arc<Engine>, Rows, Rows) {
+    /// How many files of the log are to spare on the full disk is a matter of chance: there may be room for all.
+    const TRIES: u64 = 10;
+    let tries = (0..TRIES).find_map(|n| {
+        let server = Arc::new(Server(callbacks.clone(), Heard::default()));
+        let made = try_two_on_a_full_disk(seed + 1000 * n, of_first, server.clone());
+        if server.1.has("has its versions again") {
+            has_room_again(&made.0);
+            made.1.close().unwrap();
+            return None;
+        }
+        Some(made)
+    });
+    tries.expect("the versions have had room each time")
+}
+
+fn try_two_on_a_full_disk(
     seed: u64,
     of_first: u64,
     callbacks: Arc<dyn Callbacks>,
@@ -468,9 +490,7 @@ fn of_two_on_a_full_disk(
     drop(t);
     die(&disk, engine, s, seed);
     disk.set_capacity(Some(disk.used_bytes()));
-    for nth in 1..100_000 {
-        disk.inject_in(Fault::Full, nth, "store.0");
-    }
+    disk.inject_lasting(Fault::Full, "store.0");
     let engine = boot();
     wait_for_still_log(&engine);
     let rows = |text: [u8; 100]| (0..MANY).map(|n| (n, text.to_vec())).collect();

@@ -393,9 +393,7 @@ fn a_full_disk_leaves_the_table_empty() {
     let (disk, engine, t, mut s) = database(16);
     disk.set_capacity(Some(disk.used_bytes() + (64 << 10)));
     // Pages of text like this become so short that all of it might fit into what the store has.
-    for nth in 1..20_000 {
-        disk.inject_in(Fault::Full, nth, "store.");
-    }
+    disk.inject_lasting(Fault::Full, "store.");
     let result = import(&engine, &files, LAYOUT);
     disk.clear_faults();
     assert!(matches!(result, Err(Error::DiskFull(_))), "{result:?}");

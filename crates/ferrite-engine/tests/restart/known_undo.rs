@@ -7,7 +7,8 @@ use crate::common::{
 };
 use ferrite_engine::{Config, DdlCaller, Engine, Isolation, References, Session};
 use ferrite_engine::{SilentCallbacks, Table};
-use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::sim::{Fault, IoEvent, IoOp, SimStorage};
+use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -34,6 +35,17 @@ fn cut_off(seed: u64, cold: bool, much: bool) -> (SimStorage, Rows) {
 
 /// The same, and it may be prepared.
 fn crash(seed: u64, cold: bool, much: bool, prepare: bool) -> (SimStorage, Rows) {
+    crash_behind(|_| (), seed, cold, much, prepare)
+}
+
+/// The same; `committed` is called between the two.
+fn crash_behind(
+    committed: impl FnOnce(&Engine),
+    seed: u64,
+    cold: bool,
+    much: bool,
+    prepare: bool,
+) -> (SimStorage, Rows) {
     let (disk, engine, t, mut s) = database(seed);
     for n in 0..ROWS {
         insert(&mut s, &t, n, &text(n)).unwrap();
@@ -44,6 +56,7 @@ fn crash(seed: u64, cold: bool, much: bool, prepare: bool) -> (SimStorage, Rows)
     s.commit(false).unwrap();
     let before = scan(&mut s, &t, 0);
     s.commit(false).unwrap();
+    committed(&engine);
     let chill = || cold.then(|| engine.make_cold().unwrap());
     s.begin_statement(Isolation::RepeatableRead);
     for n in 0..ROWS {
@@ -252,30 +265,70 @@ fn a_large_prepared_transaction_is_decided_once_it_has_its_versions() {
     }
 }
 
-/// A start that fails in a rollback lets go of the directory, and nothing goes on.
+/// Of the reads of pages from now on, all fail but the first ones.
+fn fail_reads(disk: &SimStorage, but: u64) {
+    let reads = AtomicU64::new(0);
+    disk.set_hook(Some(Arc::new(move |event: &IoEvent<'_>| {
+        let counts = event.op == IoOp::Read && event.name.starts_with("store.");
+        match counts && reads.fetch_add(1, Ordering::SeqCst) >= but {
+            true => Err(Error::Io("a read that fails".into())),
+            false => Ok(()),
+        }
+    })));
+}
+
+/// A start that fails, before or in a rollback, lets go of the directory, and nothing goes on. It fails in a rollback only
+/// if there is no thread to try that again.
 #[test]
 fn a_start_that_fails_can_be_tried_again() {
-    let (disk, before) = cut_off(18, false, true);
-    let mut failed = 0;
-    for first in (1..80).step_by(4) {
-        for nth in first..5000 {
-            disk.inject_in(Fault::FailRead, nth, "store.");
-        }
+    // What the start reads is on disk, whatever the writer of pages has come to.
+    let write = |engine: &Engine| {
+        engine.make_cold().unwrap();
+        engine.checkpoint().unwrap();
+    };
+    let (disk, before) = crash_behind(write, 18, false, true, false);
+    let cut_off = disk.snapshot();
+    let start = |but: u64, manual_background: bool| {
+        disk.restore(&cut_off);
+        fail_reads(&disk, but);
+        let config = Config {
+            manual_background,
+            ..config()
+        };
         let storage = Arc::new(disk.boot());
-        let opened = Engine::open(config(), storage, Arc::new(SilentCallbacks));
-        disk.clear_faults();
-        match opened {
-            Ok(engine) => {
-                engine.close().unwrap();
-                break;
+        Engine::open(config, storage, Arc::new(SilentCallbacks))
+    };
+    let tried_again = |failed: Error| {
+        disk.set_hook(None);
+        assert!(matches!(failed, Error::Io(_)), "{failed:?}");
+        let engine = open(&disk);
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        all_is(&engine, 0, &before);
+    };
+    let (mut failed, mut left, mut but) = (0, 0, 0);
+    while left < 3 {
+        match start(but, false) {
+            Err(e) => {
+                tried_again(e);
+                failed += 1;
             }
-            Err(e) => assert!(matches!(e, Error::Io(_)), "{e:?}"),
+            Ok(engine) => {
+                let rows = engine.trx_rows();
+                disk.set_hook(None);
+                engine.close().unwrap();
+                if rows.is_empty() {
+                    break;
+                }
+                drop(engine);
+                let of_rollback = start(but, true).err();
+                tried_again(of_rollback.expect("nobody would try the rollback again"));
+                left += 1;
+            }
         }
-        failed += 1;
+        but += 1 + but / 4;
     }
-    assert!(failed > 0, "no start has failed");
-    let engine = open(&disk);
-    all_is(&engine, 0, &before);
+    assert!(failed > 0, "no start has failed before the rollback");
+    assert!(left > 0, "no rollback has failed");
 }
 
 /// So many rows of the first value, which are committed, and a prepared transaction that has given them the others one

@@ -193,16 +193,9 @@ fn large_values_come_and_go() {
     )
     .unwrap();
     s.commit(false).unwrap();
-    for _ in 0..200 {
-        if t.stats().data_bytes <= 2 * 16384 {
-            break;
-        }
-        ferrite_sync::thread::sleep_ms(10);
-    }
-    assert!(
-        t.stats().data_bytes <= 2 * 16384,
-        "the old value was not freed"
-    );
+    wait_until("the end of the old value", || {
+        t.stats().data_bytes <= 2 * 16384
+    });
     drop(s);
     check(&engine, &t);
     engine.close().unwrap();
@@ -350,21 +343,9 @@ fn checkpoints_keep_up() {
         }
     }
     s.commit(false).unwrap();
-    let figure = |name: &str| {
-        let all = engine.metrics();
-        all.iter().find(|m| m.name == name).unwrap().value
-    };
-    for _ in 0..100 {
-        if figure("checkpoint_age") < config().log_budget_bytes / 2 {
-            break;
-        }
-        ferrite_sync::thread::sleep_ms(50);
-    }
-    let age = figure("checkpoint_age");
-    assert!(
-        age < config().log_budget_bytes / 2,
-        "the log's age stays at {age}"
-    );
+    wait_until("a short log", || {
+        metric(&engine, "checkpoint_age") < config().log_budget_bytes / 2
+    });
     drop(s);
     check(&engine, &t);
     engine.close().unwrap();

@@ -5,7 +5,7 @@ use crate::common::{check, config, database, insert, key, metric, open, scan, up
 use ferrite_engine::{
     Config, Cursor, Engine, ReadMode, SeekMode, Session, SilentCallbacks, Table, WaitMode,
 };
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{IoOp, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::{thread, Arc};
 use ferrite_tree::{ReadAhead, Way};
@@ -36,6 +36,17 @@ fn started() -> (SimStorage, Arc<Engine>, Arc<Table>, Session) {
     (disk, engine, t, s)
 }
 
+/// Each read of pages takes a while from now on, whoever reads: who reads them himself, one after the other, gives those
+/// who read ahead the time that they need, on a busy machine, too.
+fn read_slowly(disk: &SimStorage) {
+    disk.set_hook(Some(Arc::new(|event| {
+        if event.op == IoOp::Read && event.name.starts_with("store.") {
+            thread::sleep_ms(1);
+        }
+        Ok(())
+    })));
+}
+
 fn ahead(engine: &Engine) -> u64 {
     metric(engine, "buffer_pool_read_ahead")
 }
@@ -63,7 +74,8 @@ fn go_over(s: &mut Session, cursor: &mut Cursor, up: bool, rows: u64) -> Vec<u64
 fn a_scan_reads_ahead_both_ways_and_with_locks() {
     for mode in [ReadMode::Snapshot, ReadMode::Shared] {
         for up in [true, false] {
-            let (_disk, engine, t, mut s) = started();
+            let (disk, engine, t, mut s) = started();
+            read_slowly(&disk);
             let mut cursor = Cursor::new(&t, 0, mode, WaitMode::Wait);
             let mut seen = go_over(&mut s, &mut cursor, up, u64::MAX);
             if !up {
@@ -113,7 +125,8 @@ fn a_short_scan_reads_nothing_ahead_and_a_range_nothing_beyond_it() {
 
 #[test]
 fn rows_of_a_secondary_index_are_read_ahead() {
-    let (_disk, engine, t, mut s) = started();
+    let (disk, engine, t, mut s) = started();
+    read_slowly(&disk);
     let mut cursor = Cursor::new(&t, 2, ReadMode::Snapshot, WaitMode::Wait);
     let mut more = cursor.first(&mut s).map(drop);
     let mut rows = 0;
@@ -138,7 +151,7 @@ fn rows_of_a_secondary_index_are_read_ahead() {
 #[test]
 fn a_rollback_reads_ahead() {
     const ROWS: u64 = 9_000;
-    let (_disk, engine, t, mut s) = database(12);
+    let (disk, engine, t, mut s) = database(12);
     let (old, new) = ([b'x'; 900], [b'y'; 900]);
     for n in 0..ROWS {
         insert(&mut s, &t, n, &old).unwrap();
@@ -152,7 +165,9 @@ fn a_rollback_reads_ahead() {
         update(&mut s, &t, n, &old, &new).unwrap();
     }
     let before = metric(&engine, "buffer_pool_read_ahead_used");
+    read_slowly(&disk);
     s.rollback().unwrap();
+    disk.set_hook(None);
     let used = metric(&engine, "buffer_pool_read_ahead_used") - before;
     assert!(used > ROWS / 10, "{used} pages for {ROWS} rows");
     assert!(scan(&mut s, &t, 0).values().all(|text| **text == old));

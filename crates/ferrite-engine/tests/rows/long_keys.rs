@@ -1,10 +1,10 @@
 //! Keys and rows near the longest that there may be: pages of few records.
 
-use crate::common::{check, give_up, open};
+use crate::common::{check, give_up, open, wait_until};
 use ferrite_engine::{DupInfo, Engine, Entry, IndexSpec, RowChange, Session, Table, TableSpec};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
-use ferrite_sync::{thread, Arc};
+use ferrite_sync::Arc;
 use ferrite_tree::node;
 use std::collections::BTreeMap;
 
@@ -136,8 +136,10 @@ fn a_row_of_half_a_page_gets_longer_where_its_neighbour_goes() {
     s.commit(false).unwrap();
     s.delete_row(&t, &b, &[]).unwrap();
     s.commit(false).unwrap();
-    // Then nobody needs what was deleted; a snapshot may still count for some milliseconds.
-    thread::sleep_ms(300);
+    // Then nobody needs what was deleted. (To look at them makes the list of snapshots anew.)
+    wait_until("the end of all snapshots", || {
+        engine.snapshot_rows().is_empty()
+    });
     assert_eq!(keys_of(&t, 0).len(), 2);
     lengthen(&mut s, &t, &a, 8040);
     assert!(keys_of(&t, 0) == BTreeMap::from([(a.to_vec(), false)]));

@@ -13,8 +13,21 @@ const STOPPED_US: u64 = 1_000_000;
 /// Long enough for every wait of this test that is none of the fault's.
 const PROMPTLY_US: u64 = STOPPED_US;
 
+/// On a busy machine one try may take longer for other reasons; a rest as long as the write would be in each.
 #[test]
 fn a_log_goes_on_as_soon_as_a_slow_write_has_ended() {
+    let mut tries = Vec::new();
+    while !tries
+        .iter()
+        .any(|(went_on_us, ended_us)| *went_on_us < PROMPTLY_US && *ended_us < 2 * PROMPTLY_US)
+    {
+        assert!(tries.len() < 3, "{tries:?} us behind the slow write");
+        tries.push(us_behind_a_slow_write());
+    }
+}
+
+/// When the log has taken what is put into it, and when its threads have stopped.
+fn us_behind_a_slow_write() -> (u64, u64) {
     let disk = SimStorage::new(1);
     let log = create(boot(&disk), Lsn(0), small()).unwrap();
     let ended_us = Arc::new(AtomicU64::new(0));
@@ -37,9 +50,8 @@ fn a_log_goes_on_as_soon_as_a_slow_write_has_ended() {
         put(&log, n, 400);
     }
     log.flush_to(log.current_lsn());
-    let took_us = time::now_us() - ended_us.load(Ordering::SeqCst);
-    assert!(took_us < PROMPTLY_US, "{took_us} us behind the slow write");
+    let took_us = || time::now_us() - ended_us.load(Ordering::SeqCst);
+    let went_on_us = took_us();
     log.stop_threads();
-    let took_us = time::now_us() - ended_us.load(Ordering::SeqCst);
-    assert!(took_us < 2 * PROMPTLY_US, "{took_us} us until the end");
+    (went_on_us, took_us())
 }
