@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from corners.env import Env, Running, Session, equal, expect, options
 
 TYPES = ("TINYINT", "INT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED", "FLOAT", "DOUBLE")
@@ -58,9 +61,38 @@ def scenario_a_value_beyond_bigint(env: Env) -> None:
 
 
 SLOW_ROWS = 20
-SLOW = f"INSERT INTO t (n) SELECT SLEEP(0.04) + seq FROM seq_1_to_{SLOW_ROWS}"
+# Within a batch of values: the next one is taken when others have had their turn.
+GATED_ROW = 10
+GATE = "GET_LOCK('gate', 50) - 1"
+"""0, as soon as nobody else has the gate: see _at_the_gate()."""
+SLOW = f"INSERT INTO t (n) SELECT IF(seq = {GATED_ROW}, {GATE}, 0) + seq FROM seq_1_to_{SLOW_ROWS}"
 TABLE = "CREATE OR REPLACE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT) ENGINE=FERRITE"
 LOGGED = ("--log-bin=corners-bin", "--server-id=1", "--local-infile=1")
+
+
+@contextlib.contextmanager
+def _at_the_gate(env: Env, session: Session, slow: str) -> Iterator[Running]:
+    """The slow statement stands at its GATE, amid its rows, until this ends; then it goes on to its end."""
+    keeper = env.session()
+    equal(keeper.value("SELECT GET_LOCK('gate', 0)"), 1, "the gate is shut")
+    stands = f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {session.id} AND STATE = 'User lock'"
+    running = session.start(slow)
+    env.eventually(f"at the gate: {slow}", lambda: keeper.value(stands) == 1)
+    yield running
+    expect(running.waits(0), "the slow statement takes its time", slow)
+    keeper.run("DO RELEASE_LOCK('gate')")
+    expect(isinstance(running.answer(), list), "the slow statement ends well", running.seen)
+    session.run("DO RELEASE_ALL_LOCKS()")
+    keeper.close()
+
+
+def _wait_for_values(env: Env, table: str, waiting: Running) -> None:
+    """Until somebody waits for the table's values, of which another has the lock."""
+    watcher = env.session()
+    seen = f"SELECT LOCK_GRANTED FROM information_schema.FERRITE_LOCKS WHERE LOCK_MODE = 'AUTO_INC' AND LOCK_TABLE = '`corners`.`{table}`'"
+    env.eventually(f"it waits: {waiting.sql}", lambda: sorted(watcher.run(seen)) == [(0,), (1,)])
+    expect(waiting.waits(0), "it has not ended", waiting.sql)
+    watcher.close()
 
 
 def _beside(env: Env, slow: str, log_format: str) -> tuple[list[int], list[int]]:
@@ -70,11 +102,16 @@ def _beside(env: Env, slow: str, log_format: str) -> tuple[list[int], list[int]]
         one.run(f"SET binlog_format = {log_format}")
     session.run(TABLE)
     session.run("INSERT INTO t (n) VALUES (-1)")
-    running = session.start(slow)
-    expect(running.waits(0.2), "the slow statement takes its time", slow)
-    for _ in range(5):
-        other.run("INSERT INTO t (n) VALUES (1000), (1000)")
-    expect(isinstance(running.answer(), list), "the slow statement ends well", running.seen)
+    insert = "INSERT INTO t (n) VALUES (1000), (1000)"
+    with _at_the_gate(env, session, slow):
+        first = other.start(insert)
+        if log_format == "STATEMENT":
+            _wait_for_values(env, "t", first)
+        else:
+            equal([first.answer(), *[other.answer(insert) for _ in range(4)]], [[]] * 5, "nobody waits")
+    equal(first.answer(), [], "an answer to the other session")
+    if log_format == "STATEMENT":
+        equal([other.answer(insert) for _ in range(4)], [[]] * 4, "its next answers")
     rows = other.run("SELECT id, n FROM t WHERE n >= 0 ORDER BY id")
     return [i for i, n in rows if n < 1000], [i for i, n in rows if n == 1000]
 
@@ -84,7 +121,7 @@ def scenario_values_of_a_statement_in_the_binary_log(env: Env) -> None:
     """Logged as a statement, with its first value only, its values are consecutive; logged as rows, nobody waits."""
     path = env.datadir.parent / "slow.txt"
     path.write_text("".join(f"{n}\n" for n in range(SLOW_ROWS)), encoding="utf-8")
-    load = f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE t (@n) SET n = @n + SLEEP(0.04)"
+    load = f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE t (@n) SET n = @n + IF(@n = {GATED_ROW}, {GATE}, 0)"
     for log_format, slow in (("STATEMENT", SLOW), ("STATEMENT", load)):
         mine, others = _beside(env, slow, log_format)
         equal(mine, list(range(2, 2 + SLOW_ROWS)), f"{log_format}: {slow}")
@@ -111,10 +148,11 @@ def scenario_values_of_ones_own_beside_a_statement(env: Env) -> None:
     for act in OWN_VALUES:
         session.run(TABLE)
         session.run("INSERT INTO t (n) VALUES (-1)")
-        running = session.start(f"INSERT INTO t (n) SELECT SLEEP(0.02) + 5000 + seq FROM seq_1_to_{SLOW_ROWS}")
-        expect(running.waits(0.15), "the slow statement takes its time", act)
-        other.run(act)
+        with _at_the_gate(env, session, SLOW.replace("+ seq", "+ 5000 + seq")) as running:
+            waiting = other.start(act)
+            _wait_for_values(env, "t", waiting)
         equal(running.answer(), [], act)
+        equal(waiting.answer(), [], act)
         rows = other.run("SELECT id FROM t WHERE n >= 5000 ORDER BY id")
         equal([i for (i,) in rows], list(range(2, 2 + SLOW_ROWS)), act)
 
@@ -125,10 +163,8 @@ def scenario_values_of_a_function_and_a_trigger(env: Env) -> None:
     session, other = env.session(), env.session()
     session.run(TABLE)
     session.run("CREATE TABLE u (id INT AUTO_INCREMENT PRIMARY KEY, n INT) ENGINE=FERRITE")
-    session.run(
-        "CREATE FUNCTION f() RETURNS INT BEGIN INSERT INTO t (n) SELECT SLEEP(0.04) + seq FROM seq_1_to_9; RETURN 1; END"
-    )
-    trigger = "INSERT INTO u (n) SELECT NEW.n + SLEEP(0.05) + seq FROM seq_1_to_2"
+    session.run("CREATE FUNCTION f() RETURNS INT BEGIN INSERT INTO t (n) SELECT seq FROM seq_1_to_9; RETURN 1; END")
+    trigger = f"INSERT INTO u (n) SELECT NEW.n + IF(NEW.n = 3, {GATE}, 0) + seq FROM seq_1_to_2"
     session.run(f"CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW {trigger}")
     for statement, table, wanted in (
         ("INSERT INTO t (n) SELECT seq FROM seq_1_to_4", "u", 8),
@@ -137,10 +173,10 @@ def scenario_values_of_a_function_and_a_trigger(env: Env) -> None:
     ):
         session.run("TRUNCATE t")
         session.run("TRUNCATE u")
-        running = session.start(statement)
-        expect(running.waits(0.15), "the slow statement takes its time", statement)
-        other.run(f"INSERT INTO {table} (n) VALUES (1000)")
-        running.answer()
+        with _at_the_gate(env, session, statement):
+            waiting = other.start(f"INSERT INTO {table} (n) VALUES (1000)")
+            _wait_for_values(env, table, waiting)
+        equal(waiting.answer(), [], waiting.sql)
         mine = [i for (i,) in other.run(f"SELECT id FROM {table} WHERE n < 1000 ORDER BY id")]
         equal(len(mine), wanted, f"rows of {statement}")
         waited = other.value(f"SELECT id FROM {table} WHERE n = 1000")
@@ -250,10 +286,10 @@ def scenario_no_value_for_a_row_that_fails(env: Env) -> None:
     env.same_as_innodb(play)
     session, other = env.session(), env.session()
     session.run(TABLE)
-    running = session.start(SLOW)
-    expect(running.waits(0.2), "the slow statement takes its time", SLOW)
-    other.run("INSERT INTO t (n) VALUES (1000)")
-    running.answer()
+    with _at_the_gate(env, session, SLOW):
+        waiting = other.start("INSERT INTO t (n) VALUES (1000)")
+        _wait_for_values(env, "t", waiting)
+    equal(waiting.answer(), [], waiting.sql)
     equal(other.value("SELECT id FROM t WHERE n = 1000"), SLOW_ROWS + 1, "the value after the slow statement's")
 
 
@@ -278,7 +314,11 @@ def scenario_a_sequence_is_waited_for_as_long_as_is_set(env: Env) -> None:
     # 704 ms more than 32 bits can hold.
     for seconds, seen in ((4294968, [(1,)]), (1, 1205), (50, [(2,)])):
         other.run(f"SET ferrite_lock_wait_timeout = {seconds}")
-        holds = holder.start("SELECT SLEEP(3) FROM s FOR UPDATE")
-        expect(holds.waits(0.3), "the sequence's row is held", holds.sql)
-        equal(other.answer("SELECT NEXTVAL(s)"), seen, f"an answer within {seconds} s")
+        with _at_the_gate(env, holder, f"SELECT {GATE} FROM s FOR UPDATE") as holds:
+            waiting = other.start("SELECT NEXTVAL(s)")
+            if seconds == 1:
+                equal(waiting.answer(), seen, "the timeout of the moment")
+            else:
+                expect(waiting.waits(2.5), f"it waits for {seconds} s", waiting.sql)
+        equal(waiting.answer(), seen, f"an answer within {seconds} s")
         equal(holds.answer(), [(0,)], "the answer of the one that held it")

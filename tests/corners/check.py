@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
-from corners.env import Env, equal, expect
+from corners.env import Env, Session, equal, expect
 
 LOADS = {
     "inserts taken back": ("BEGIN", "INSERT INTO t VALUES ({n}, {c})", "ROLLBACK"),
@@ -13,6 +16,19 @@ LOADS = {
     "updates taken back": ("BEGIN", "UPDATE t SET c = c + 1 WHERE a < {c} LIMIT 20", "ROLLBACK"),
     "rows moved": ("UPDATE t SET a = a + 100000 WHERE a = {c}", "UPDATE t SET a = a - 100000 WHERE a = {c} + 100000"),
 }
+
+
+@contextlib.contextmanager
+def _beside(threads: list[threading.Thread], stop: threading.Event) -> Iterator[None]:
+    """The threads run until this ends, however it ends."""
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def scenario_beside_changes(env: Env) -> None:
@@ -32,20 +48,27 @@ def scenario_beside_changes(env: Env) -> None:
                     writer.answer(statement.format(n=n, c=n * 7919 % 2000))
 
         threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 3)]
-        for thread in threads:
-            thread.start()
         answers = []
-        for level in ("REPEATABLE READ", "READ UNCOMMITTED"):
-            session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
-            for how in ("", "EXTENDED"):
-                until = time.monotonic() + 0.7
-                while time.monotonic() < until:
-                    answers += [(level, how, row) for row in session.run(f"CHECK TABLE t {how}") if row[3] != "OK"]
-        stop.set()
-        for thread in threads:
-            thread.join()
+        with _beside(threads, stop):
+            for level in ("REPEATABLE READ", "READ UNCOMMITTED"):
+                session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+                for how in ("", "EXTENDED"):
+                    until = time.monotonic() + 0.7
+                    while time.monotonic() < until:
+                        answers += [(level, how, row) for row in session.run(f"CHECK TABLE t {how}") if row[3] != "OK"]
         equal(answers[:3], [], f"what checks said beside {name} ({len(answers)} of them)")
         equal(session.run("CHECK TABLE t EXTENDED")[-1][3], "OK", "in the end")
+
+
+def _timed_check(session: Session, limit: float) -> tuple[float, bool]:
+    """How long CHECK TABLE t took, and whether it was not ended; without a limit (0) it must not be."""
+    begun = time.monotonic()
+    answer = session.answer(f"SET STATEMENT max_statement_time={limit:.4f} FOR CHECK TABLE t")
+    took = time.monotonic() - begun
+    expect("entries for" not in str(answer) and "orrupt" not in str(answer), "a fault that is none", answer)
+    was_whole = "OK" in str(answer)
+    expect(was_whole or limit > 0, "the whole check", answer)
+    return took, was_whole
 
 
 def scenario_killed(env: Env) -> None:
@@ -55,19 +78,20 @@ def scenario_killed(env: Env) -> None:
     columns = ", ".join(f"c{n} INT" for n in range(4))
     session.run(f"CREATE TABLE t (a INT PRIMARY KEY, {columns}, {keys}) ENGINE=FERRITE")
     session.run("INSERT INTO t SELECT seq, seq * 7919 % 60013, seq, -seq, seq % 7 FROM seq_1_to_60000")
-    begun = time.monotonic()
-    equal(session.run("CHECK TABLE t")[-1][3], "OK", "the whole check")
-    whole = time.monotonic() - begun
+    # The machine is not as fast each time, above all beside others: the fastest counts.
+    whole = min(_timed_check(session, 0)[0] for _ in range(5))
     moments, ended = 40, 0
     for moment in range(1, moments):
         limit = whole * moment / moments
-        begun = time.monotonic()
-        answer = session.answer(f"SET STATEMENT max_statement_time={limit:.4f} FOR CHECK TABLE t")
-        took = time.monotonic() - begun
-        expect(took < limit + 1, "it went on", f"{took:.2f} s, limit {limit:.2f} s")
-        ended += "OK" not in str(answer)
-        expect("entries for" not in str(answer) and "orrupt" not in str(answer), "a fault that is none", answer)
-    # The machine is not as fast each time, above all beside others.
+        # One that goes on does so each time; a machine that stood still does not.
+        tries: list[float] = []
+        while len(tries) < 3 and (not tries or tries[-1] >= limit + 1):
+            took, was_whole = _timed_check(session, limit)
+            tries.append(took)
+        expect(tries[-1] < limit + 1, "it went on", f"{tries} s, limit {limit:.2f} s")
+        if was_whole:
+            whole = min(whole, took)
+        ended += not was_whole
     expect(ended > moments // 8, "max_statement_time did not end it", f"{ended} of {moments - 1}")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][3], "OK", "in the end")
 
@@ -82,18 +106,23 @@ def scenario_progress(env: Env) -> None:
         ("CHECK TABLE t EXTENDED", 4),
         ("ALTER TABLE t ADD KEY kd (d), ADD KEY kdc (d, c), ALGORITHM=INPLACE", 2),
     ):
-        running = session.start(statement)
-        seen: list[tuple[int, float]] = []
-        while running.waits(0.002):
-            stage, most, progress = watcher.run(look)[0]
-            if most == stages:
-                seen.append((int(stage), float(progress)))
-        expect(isinstance(running.answer(), list), statement, running.answer())
-        expect(len({stage for stage, _ in seen}) > 1, f"stages of {statement}", seen[-3:])
-        expect(any(0 < progress < 100 for _, progress in seen), f"progress of {statement}", seen[-3:])
-        equal(seen, sorted(seen), f"{statement}: it rises")
-        expect(all(progress <= 100 for _, progress in seen), f"{statement}: no more than all", seen[-3:])
-        env.eventually("it ends with the statement", lambda: watcher.run(look)[0][1] == 0)
+        # A stage may last tens of milliseconds, in which the watcher had no turn: then he looks again.
+        for last in (False, False, False, False, True):
+            running = session.start(statement)
+            seen: list[tuple[int, float]] = []
+            while running.waits(0.002):
+                stage, most, progress = watcher.run(look)[0]
+                if most == stages:
+                    seen.append((int(stage), float(progress)))
+            expect(isinstance(running.answer(), list), statement, running.answer())
+            equal(seen, sorted(seen), f"{statement}: it rises")
+            expect(all(progress <= 100 for _, progress in seen), f"{statement}: no more than all", seen[-3:])
+            env.eventually("it ends with the statement", lambda: watcher.run(look)[0][1] == 0)
+            if len({stage for stage, _ in seen}) > 1 and any(0 < progress < 100 for _, progress in seen):
+                break
+            expect(not last, f"stages and progress of {statement}", seen[-3:])
+            if statement.startswith("ALTER"):
+                session.run("ALTER TABLE t DROP KEY kd, DROP KEY kdc")
 
 
 def scenario_its_snapshot_is_ended(env: Env) -> None:
@@ -112,15 +141,20 @@ def scenario_its_snapshot_is_ended(env: Env) -> None:
             writer.answer(f"UPDATE t SET c = c + 1, v = REPEAT('w', 200) WHERE a BETWEEN {n} AND {n} + 50")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
-    for thread in threads:
-        thread.start()
-    answers = []
-    until = time.monotonic() + 30
-    while time.monotonic() < until and sum("snapshot too old" in str(answer) for answer in answers) < 3:
-        answers.append(session.run("CHECK TABLE t" + " EXTENDED" * (len(answers) % 2)))
-    stop.set()
-    for thread in threads:
-        thread.join()
+    answers: list[list[tuple[Any, ...]]] = []
+    until = time.monotonic() + 60
+    with _beside(threads, stop):
+        while time.monotonic() < until and sum("snapshot too old" in str(answer) for answer in answers) < 3:
+            running = session.start("CHECK TABLE t" + " EXTENDED" * (len(answers) % 2))
+            # Younger snapshots are spared for a second, and a whole check may take less: the clock goes on while the server
+            # stands still, early or late in the check.
+            if running.waits(0.02 * 2 ** (len(answers) // 2 % 4)):
+                env.server.pause()
+                time.sleep(1.2)
+                env.server.resume()
+            answer = running.answer()
+            assert isinstance(answer, list), answer
+            answers.append(answer)
     session.run("SET GLOBAL ferrite_max_history_bytes = 0")
     ended = [answer for answer in answers if "snapshot too old" in str(answer)]
     expect(len(ended) > 0, "no check was ended", answers[:3])

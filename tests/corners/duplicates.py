@@ -85,7 +85,7 @@ def scenario_hashed_key_and_deadlock(env: Env) -> None:
         holder.run("INSERT INTO heavy SELECT seq FROM seq_1_to_1000")
         holder.run("SELECT * FROM t WHERE a = 1 FOR UPDATE")
         waiting = victim.start(sql)
-        equal(waiting.waits(), True, sql)
+        equal(env.blocks(waiting), True, sql)
         equal(holder.run("SELECT * FROM t WHERE a = 5 FOR UPDATE"), [], "the holder goes on")
         equal(waiting.answer(), 1213, sql)
         holder.run("ROLLBACK")
