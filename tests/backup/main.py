@@ -386,9 +386,11 @@ def _bad_input(server: Server, home: Path) -> None:
         if _one(cursor, "SELECT state FROM information_schema.FERRITE_BACKUP") != "WAITING":
             raise Failed("a stage that blocked no commits was taken for the point in time")
         cursor.execute(f"{begin}''")
-        time.sleep(0.3)
-        if _one(cursor, "SELECT state FROM information_schema.FERRITE_BACKUP") != "FAILED":
-            raise Failed("an empty value does not end the backup")
+        until = time.monotonic() + 60
+        while (state := _one(cursor, "SELECT state FROM information_schema.FERRITE_BACKUP")) != "FAILED":
+            if time.monotonic() > until:
+                raise Failed(f"an empty value does not end the backup: {state}")
+            time.sleep(0.05)
         _refused(cursor, "BACKUP STAGE START", "would contain no rows")
         cursor.execute("BACKUP STAGE END")
     if any((home / "first").iterdir()) or (home / "second").exists() or (home / "new").exists():
@@ -431,12 +433,15 @@ def _crashes(places: Places, server: Server, home: Path, count: int, seed: int) 
     for number in range(count):
         clients = Writers(server, 4, seed + number)
         taken = Taken(server, home / f"crash{number}", None)
-        taken.cursor.execute("SET GLOBAL ferrite_backup_max_rate = 2000000")
+        # So slowly that it takes longer than whatever comes before the kill.
+        taken.cursor.execute("SET GLOBAL ferrite_backup_max_rate = 50000")
         taken.begin()
         if number % 3:
             taken.fix()
         time.sleep(rng.random())
         clients.stopping.set()
+        if taken.state()[0] not in ("WAITING", "COPYING"):
+            raise Failed(f"a backup that is to be cut off: {taken.state()}")
         server.kill()
         with contextlib.suppress(Failed):
             clients.stop()

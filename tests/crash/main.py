@@ -239,8 +239,7 @@ class Rounds:
         assert self.server
         starter = threading.Thread(target=self._start_quietly)
         starter.start()
-        begun = time.monotonic()
-        while not self.server.alive() and time.monotonic() < begun + 5:
+        while not self.server.alive() and starter.is_alive():
             time.sleep(0.002)
         time.sleep(self.rng.uniform(0.02, 0.6))
         self.server.kill()

@@ -46,10 +46,22 @@ def _row_lock(server: Server) -> None:
         waiter.rollback()
 
 
-def _threads_and_waits(server: Server, cursor: Any) -> None:
-    found = rows(server, "SELECT name, thread_os_id FROM performance_schema.threads WHERE name LIKE 'thread/ferrite/%'")
+def _threads(server: Server) -> None:
+    """Each tells of itself when it begins, which may be after the server has answered for the first time."""
+    sql = "SELECT name, thread_os_id FROM performance_schema.threads WHERE name LIKE 'thread/ferrite/%'"
+    found: list[dict[str, Any]] = []
+
+    def are_all_there() -> bool:
+        found[:] = rows(server, sql)
+        return len(found) >= len(THREADS)
+
+    eventually("all threads", are_all_there)
     expect({r["name"].split("/")[-1] for r in found} == THREADS, "threads", found)
     expect(all(r["thread_os_id"] for r in found), "the system knows them", found)
+
+
+def _threads_and_waits(server: Server, cursor: Any) -> None:
+    _threads(server)
     cursor.execute("CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(500)) ENGINE=FERRITE")
     cursor.execute("INSERT INTO t SELECT seq, REPEAT('x', 400) FROM seq_1_to_60000")
     cursor.execute("SELECT COUNT(*) FROM t WHERE b LIKE '%y'")

@@ -36,7 +36,7 @@ def expect(condition: object, what: str, seen: object) -> None:
         raise Failed(f"{what}: {seen}")
 
 
-def eventually(what: str, look: Callable[[], Any], seconds: float = 10) -> Any:
+def eventually(what: str, look: Callable[[], Any], seconds: float = 60) -> Any:
     """Look until there is something."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -18,7 +18,8 @@ from lib.engines import engine
 from lib.places import Places
 from lib.server import Server, home_in_memory
 
-STALL_MS = 300
+STALL_MS = 3000
+"""So long that a commit which others kept from the processor meanwhile has still waited for longer than the threshold."""
 HOUR_MS = 3_600_000
 CLIENTS = 4
 

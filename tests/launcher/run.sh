@@ -219,7 +219,7 @@ older_directory() {
 
 # A dump of all databases under enforce_storage_engine moves the server's own tables, and the server starts all the same.
 system_tables() {
-    local dump=("$ROOT/tests/launcher/dump.sh" "--user=$(id -un)" "--socket=$WORK/s" --all-databases "--result-file=$WORK/all.sql")
+    local pid dump=("$ROOT/tests/launcher/dump.sh" "--user=$(id -un)" "--socket=$WORK/s" --all-databases "--result-file=$WORK/all.sql")
     rm -rf "$WORK/data"
     expect "up for a dump" 0 'Ferrite is up' up
     expect "all databases dumped" 0 '^$' "${dump[@]}"
@@ -230,7 +230,10 @@ system_tables() {
     expect "they have moved" 0 '^FERRITE$' sql -NBe "SELECT ENGINE FROM information_schema.TABLES
         WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'global_priv'"
     expect "replication's position is meant to be there" 0 '^$' sql --show-warnings -e 'ALTER TABLE mysql.gtid_slave_pos ENGINE=FERRITE'
-    kill -9 "$(cat "$WORK/data/ferrite.pid")"
+    pid=$(cat "$WORK/data/ferrite.pid")
+    kill -9 "$pid"
+    # Until it is dead it has the files.
+    while kill -0 "$pid" 2>/dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null; do sleep 0.05; done
     expect "up after a crash" 0 'Ferrite is up' up
     expect "the accounts are there" 0 '^2$' sql -NBe "SELECT COUNT(*) FROM mysql.global_priv WHERE User IN ('root', 'ferrite')"
     expect "that table moves back" 0 '^$' sql --show-warnings -e 'ALTER TABLE mysql.plugin ENGINE=Aria'

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from migrate.env import DATABASE, Env, expect, same, uncounted, wait_until
+from migrate.env import DATABASE, TOOL_SECONDS, Env, expect, same, uncounted, wait_until
 
 Scenario = Callable[[Env], None]
 ACCOUNTS = """CREATE USER full@localhost IDENTIFIED BY 'right'; GRANT ALL ON *.* TO full@localhost;
@@ -235,6 +235,23 @@ def _sleep(cursor: Any) -> None:
         cursor.execute("SELECT SLEEP(60)")
 
 
+def _signalled_twice(child: subprocess.Popen[str]) -> str:
+    """All that it says. Two signals that it has not heard are one: the second comes when the first is answered."""
+    assert child.stdout
+    guard = threading.Timer(TOOL_SECONDS, child.kill)
+    guard.start()
+    child.send_signal(signal.SIGTERM)
+    text = ""
+    while "stopping after this group" not in text and (line := child.stdout.readline()):
+        text += line
+    time.sleep(0.5)
+    child.send_signal(signal.SIGTERM)
+    text += child.stdout.read()
+    child.wait()
+    guard.cancel()
+    return text
+
+
 def scenario_throttle_and_signals(env: Env) -> None:
     "A busy server makes it wait, a time limit ends it, and so does a signal: after the group, or in its midst, which is put back."
     env.databases()
@@ -258,10 +275,7 @@ def scenario_throttle_and_signals(env: Env) -> None:
         cursor.execute("LOCK TABLES grandchild READ")
         child = env.start("convert", "--resume", "--lock-wait=60")
         wait_until(lambda: bool(env.run("SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'LOCK TABLES%'")))
-        child.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        child.send_signal(signal.SIGTERM)
-        text, _ = child.communicate(timeout=60)
+        text = _signalled_twice(child)
     expect(
         child.returncode == 1 and "stopping after this group" in text and "1317" in text, "the statement is ended", text
     )

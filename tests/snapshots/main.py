@@ -385,12 +385,18 @@ def _snapshot_during_copy(server: Server, partitions: str, rows: int) -> bool:
         alter.start()
         copied = 0.0
         while alter.is_alive() and copied <= 20:
-            cursor.execute(f"SELECT progress FROM information_schema.PROCESSLIST WHERE id = {other.thread_id()}")
-            copied = float(cursor.fetchone()[0])
+            copied = _percent_copied(cursor, other.thread_id())
         cursor.execute("SET GLOBAL ferrite_snapshot_create = 'amid'")
-        during = alter.is_alive()
+        # The server's word: the thread may live on for a while after the statement.
+        during = 20 < copied <= _percent_copied(cursor, other.thread_id()) < 100
         alter.join()
     return during
+
+
+def _percent_copied(cursor: Any, thread_id: int) -> float:
+    """How far the ALTER TABLE of a connection is; 0 when it does not copy any more."""
+    shown = f"SELECT IF(info LIKE 'ALTER%', progress, 0) FROM information_schema.PROCESSLIST WHERE id = {thread_id}"
+    return float(one(cursor, shown))
 
 
 def _amid_alter(server: Server) -> None:

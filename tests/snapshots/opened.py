@@ -196,7 +196,8 @@ def _kill_query(second: Server) -> None:
         timer.start()
         _refused(cursor, "SELECT SUM(LENGTH(x.v)) FROM o.value x JOIN o.part y JOIN o.part z", "interrupted")
         timer.join()
-        _must(time.monotonic() - begun < 5, "KILL QUERY took long")
+        # The whole query takes minutes.
+        _must(time.monotonic() - begun < 30, "KILL QUERY took long")
 
 
 def _keeps(first: Server, second: Server, home: Path) -> None:

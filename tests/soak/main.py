@@ -25,8 +25,13 @@ from lib.places import find_places
 from lib.server import Server, stop_on_signals
 
 ROWS = 400
-WARM_UP_SHARE = 0.3
-"""Part of the run that fills caches, ring buffers and the allocator's arenas: not compared."""
+COMPARED_SHARE = 0.7
+"""Part of the run that is compared. Caches, ring buffers and the allocator's arenas fill before: until as many tasks are done,
+and memory is at rest, however fast the machine is."""
+WARM_UP_TASKS = 2000
+WARM_UP_SECONDS = 300
+REST_SECONDS = 10
+REST_PERCENT = 1
 EXPECTED = (1020, 1062, 1205, 1213, 1317, 1412, 1440, 1402)
 GONE = (0, 2006, 2013, 2055, 1927)
 Cursor = Any
@@ -219,11 +224,27 @@ def watch(server: Server, seconds: float) -> list[tuple[float, int, int]]:
     return seen
 
 
+def is_at_rest(seen: list[int]) -> bool:
+    """Whether memory, looked at once a second, has hardly risen of late."""
+    before, last = seen[-2 * REST_SECONDS : -REST_SECONDS], seen[-REST_SECONDS:]
+    return len(before) == REST_SECONDS and max(last) < max(before) * (1 + REST_PERCENT / 100)
+
+
+def warm_up(server: Server, tally: Tally) -> bool:
+    """Until what the clients do takes no more memory than before; False if it always takes more, which is a leak."""
+    seen: list[int] = []
+    while len(seen) < WARM_UP_SECONDS and server.alive():
+        time.sleep(1)
+        seen.append(resident_bytes(server))
+        if tally.tasks >= WARM_UP_TASKS and is_at_rest(seen):
+            return True
+    return is_at_rest(seen)
+
+
 def growth_percent(seen: list[int]) -> float:
-    """How much the highest of the last third is above that of the first third, after the warm-up."""
-    rest = seen[int(len(seen) * WARM_UP_SHARE) :]
-    third = max(1, len(rest) // 3)
-    first, last = max(rest[:third]), max(rest[-third:])
+    """How much the highest of the last third is above that of the first third."""
+    third = max(1, len(seen) // 3)
+    first, last = max(seen[:third]), max(seen[-third:])
     return 100.0 * (last - first) / first if first else 0.0
 
 
@@ -248,7 +269,10 @@ def soak(server: Server, arguments: argparse.Namespace) -> int:
     visitors = [Visitor(server, n, arguments.seed, tally, stop) for n in range(arguments.clients)]
     for visitor in visitors:
         visitor.start()
-    seen = watch(server, arguments.minutes * 60)
+    begun = time.monotonic()
+    rests = warm_up(server, tally)
+    warm = time.monotonic() - begun
+    seen = watch(server, arguments.minutes * 60 * COMPARED_SHARE)
     stop.set()
     for visitor in visitors:
         visitor.join(30)
@@ -259,15 +283,17 @@ def soak(server: Server, arguments: argparse.Namespace) -> int:
     memory, disk = (growth_percent([x[column] for x in seen]) for column in (1, 2))
     peak = max(x[1] for x in seen) >> 20
     print(
-        f"{tally.connections} connections, {tally.tasks} tasks in {seen[-1][0]:.0f} s; resident memory {seen[0][1] >> 20} MiB "
-        f"at first, at most {peak} MiB, growth {memory:+.1f}%; files {seen[-1][2] >> 20} MiB, growth {disk:+.1f}%"
+        f"{tally.connections} connections, {tally.tasks} tasks in {warm + seen[-1][0]:.0f} s; after {warm:.0f} s resident memory "
+        f"{seen[0][1] >> 20} MiB, at most {peak} MiB, growth {memory:+.1f}%; files {seen[-1][2] >> 20} MiB, growth {disk:+.1f}%"
     )
     for text, count in tally.unexpected.items():
         print(f"unexpected, {count} times: {text}")
     grew = memory > arguments.growth_percent or disk > 5 * arguments.growth_percent
     if grew:
         print(f"more than {arguments.growth_percent}% of memory or {5 * arguments.growth_percent}% of files: a leak")
-    return int(grew or bool(tally.unexpected))
+    if not rests:
+        print(f"memory still rose after {warm:.0f} s: a leak")
+    return int(grew or not rests or bool(tally.unexpected))
 
 
 def main() -> int:
