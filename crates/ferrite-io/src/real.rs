@@ -81,13 +81,24 @@ fn retry(mut call: impl FnMut() -> libc::c_int) -> std::io::Result<()> {
 impl RealStorage {
     /// The directory at `dir`, created if missing (its parent must be there).
     pub fn new(dir: &Path) -> Result<RealStorage> {
+        match RealStorage::fresh(dir) {
+            Err(Error::Exists) => RealStorage::at(dir),
+            other => other,
+        }
+    }
+
+    /// The directory at `dir`, which this call creates (its parent must be there).
+    ///
+    /// # Errors
+    /// `Exists`: something has that name already.
+    pub fn fresh(dir: &Path) -> Result<RealStorage> {
         match std::fs::create_dir(dir) {
             Ok(()) => {
                 if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
                     sync_directory(parent)?;
                 }
             }
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(Error::Exists),
             Err(e) => return Err(failed("create directory", dir, None, &e)),
         }
         RealStorage::at(dir)

@@ -3,8 +3,8 @@
 //!
 //! Exit codes: 0 done, 1 a backup is damaged, 2 could not run.
 //! Invariants: nothing is written to a backup; what is restored is verified first; a directory that
-//! is not restored completely cannot be opened by a server. Locking: a lock on the restored
-//! directory while it is written.
+//! is not restored completely cannot be opened by a server; nothing is removed but what this process
+//! has made and locked. Locking: a lock on the restored directory while it is written, or removed.
 
 use clap::{Args, Parser, Subcommand};
 use ferrite_engine::{Chain, ChainSummary};
@@ -158,15 +158,35 @@ fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
     chain.verify(&mut progress(&options.backups, "verified"))?;
     // A key that is not there is found out before there is a directory.
     let encryption = encryption_of(options, keys)?;
-    let real = RealStorage::new(&into)?;
-    let done =
-        has_room(&real, &chain).and_then(|()| restore_into(options, &chain, real, encryption));
-    if done.is_err() {
-        // The directory is this restore's own; on a full disk nothing of it is to stay.
-        let _ = std::fs::remove_dir_all(&into);
-    }
+    let done = in_own_dir(&into, |real| {
+        has_room(&real, &chain)?;
+        restore_into(options, &chain, real, encryption)
+    });
     tell_done("restored", &done?);
     Ok(())
+}
+
+/// Makes the directory and has it filled. If that fails, as on a full disk, nothing of it stays. It took hours to come here:
+/// another restore, or a server, may have made the directory meanwhile, or may take it before it is locked. Then
+/// everything there is theirs.
+fn in_own_dir<T>(into: &Path, fill: impl FnOnce(RealStorage) -> Result<T>) -> Result<T> {
+    let real = RealStorage::fresh(into).map_err(|e| match e {
+        Error::Exists => in_the_way(into),
+        other => other,
+    })?;
+    let _lock = real.lock_exclusive().inspect_err(|e| {
+        if !matches!(e, Error::InUse(_)) {
+            let _ = RealStorage::remove_empty(into);
+        }
+    })?;
+    if !real.list()?.is_empty() {
+        return Err(in_the_way(into));
+    }
+    let done = fill(real);
+    if done.is_err() {
+        let _ = std::fs::remove_dir_all(into);
+    }
+    done
 }
 
 /// Why nothing is restored over a directory.
@@ -198,7 +218,6 @@ fn restore_into(
     real: RealStorage,
     encryption: Option<Encryption>,
 ) -> Result<ChainSummary> {
-    let _lock = real.lock_exclusive()?;
     let beneath: Arc<dyn Storage> = Arc::new(real);
     let to = match encryption {
         None => beneath,
@@ -247,6 +266,31 @@ fn progress(backups: &Backups, what: &'static str) -> impl FnMut(u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What others have made in the hours of verifying is not removed.
+    #[test]
+    fn only_its_own_directory_is_removed() {
+        let at = std::env::temp_dir().join(format!("ferrite-restore-{}", std::process::id()));
+        std::fs::create_dir(&at).unwrap();
+        let into = at.join("#ferrite");
+        let fails = |_: RealStorage| Err::<(), _>(Error::DiskFull("full".into()));
+        let failed = in_own_dir(&into, fails);
+        assert_eq!(failed, Err(Error::DiskFull("full".into())));
+        assert!(!into.exists(), "nothing of it stays");
+        std::fs::create_dir(&into).unwrap();
+        std::fs::write(into.join("superblock"), "theirs").unwrap();
+        let failed = in_own_dir(&into, fails);
+        assert!(matches!(failed, Err(Error::BadConfig(_))), "{failed:?}");
+        assert!(into.join("superblock").exists());
+        std::fs::remove_dir_all(&into).unwrap();
+        let done = in_own_dir(&into, |real| {
+            let taken = RealStorage::existing(real.dir())?.lock_exclusive();
+            assert!(matches!(taken, Err(Error::InUse(_))), "{taken:?}");
+            Ok(())
+        });
+        assert_eq!((done, into.exists()), (Ok(()), true));
+        std::fs::remove_dir_all(&at).unwrap();
+    }
 
     #[test]
     fn words_that_go_together() {
