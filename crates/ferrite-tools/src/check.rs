@@ -10,10 +10,12 @@
 //! What transactions without an end changed counts as not made. Whether an entry's key has the
 //! right bytes for its row takes the server's collations: that is CHECK TABLE's part.
 //!
-//! Invariants: nothing is written; a fault stops nothing but the comparison it spoils.
+//! Invariants: nothing is written; a fault stops nothing but the comparison it spoils; memory does not grow with the
+//! number of faults.
 //! Locking: the caller keeps servers out.
 
 use crate::compare;
+use crate::in_order::InOrder;
 use crate::progress::Progress;
 use crate::tree::{primary_key, Tree};
 use crate::work::in_parallel;
@@ -22,7 +24,7 @@ use ferrite_engine::{overflow_references, OverflowRef};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
-use ferrite_types::{IndexId, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Faults, IndexId, PageId, Result, PAGE_BYTES};
 use std::collections::HashSet;
 
 /// Blobs per job.
@@ -32,7 +34,7 @@ const BLOBS: usize = 256;
 #[derive(Debug, Default)]
 pub struct Report {
     /// Faults: each is damage.
-    pub faults: Vec<String>,
+    pub faults: Faults,
     /// What is worth knowing and no damage.
     pub notes: Vec<String>,
     /// What opening found.
@@ -110,21 +112,23 @@ fn check_blobs(offline: &Arc<Offline>, progress: &Arc<Progress>, report: &mut Re
     report.blobs = places.len() as u64;
     report.blob_bytes = places.iter().map(|(_, page)| bytes(page)).sum();
     progress.stage("blobs", report.blobs);
-    let jobs: Vec<Vec<PageId>> = places
+    let jobs: Vec<(usize, Vec<PageId>)> = places
         .chunks(BLOBS)
         .map(|chunk| chunk.iter().map(|(_, page)| *page).collect())
+        .enumerate()
         .collect();
     let (offline, progress) = (offline.clone(), progress.clone());
-    let faults = in_parallel(jobs, move |pages| {
+    let faults = Arc::new(InOrder::default());
+    let all = faults.clone();
+    in_parallel(jobs, move |(number, pages)| {
         let mut buf = vec![0; PAGE_BYTES];
-        let faults: Vec<String> = pages
+        let found = pages
             .iter()
-            .filter_map(|page| check_blob(&offline, *page, &mut buf))
-            .collect();
+            .filter_map(|page| check_blob(&offline, *page, &mut buf));
+        all.add(*number, found.collect());
         progress.step(pages.len() as u64);
-        faults
     });
-    report.faults.extend(faults.into_iter().flatten());
+    report.faults.append(faults.take());
 }
 
 fn check_blob(offline: &Offline, page: PageId, buf: &mut [u8]) -> Option<String> {
@@ -145,7 +149,7 @@ fn check_blob(offline: &Offline, page: PageId, buf: &mut [u8]) -> Option<String>
 /// What one tree holds.
 #[derive(Default)]
 struct Found {
-    faults: Vec<String>,
+    faults: Faults,
     notes: Vec<String>,
     nodes: u64,
     live: u64,
@@ -175,17 +179,8 @@ fn check_trees(
     // The largest first: they take longest.
     jobs.sort_by_key(|t| std::cmp::Reverse(offline.store().page_count(t.index())));
     let jobs = Arc::new(jobs);
-    let numbers = (0..jobs.len()).collect();
-    let pages: u64 = jobs
-        .iter()
-        .map(|t| offline.store().page_count(t.index()))
-        .sum();
-    progress.stage("trees", pages);
-    let (off, trees, bar) = (offline.clone(), jobs.clone(), progress.clone());
-    let found: Vec<Found> =
-        in_parallel(numbers, move |n: &usize| check_tree(&off, &trees[*n], &bar));
+    let found = walk_trees(offline, &jobs, progress, report);
     for found in &found {
-        report.faults.extend(found.faults.iter().cloned());
         report.notes.extend(found.notes.iter().cloned());
         report.nodes += found.nodes;
         report.values += found.values;
@@ -198,6 +193,31 @@ fn check_trees(
         let trees: Vec<(&Tree, &Found)> = jobs.iter().zip(&found).filter_map(of_table).collect();
         compare_indexes(offline, &trees, report);
     }
+}
+
+/// What each tree has, without its faults: these are in the report.
+fn walk_trees(
+    offline: &Arc<Offline>,
+    jobs: &Arc<Vec<Tree>>,
+    progress: &Arc<Progress>,
+    report: &mut Report,
+) -> Vec<Found> {
+    let numbers = (0..jobs.len()).collect();
+    let pages: u64 = jobs
+        .iter()
+        .map(|t| offline.store().page_count(t.index()))
+        .sum();
+    progress.stage("trees", pages);
+    let (off, trees, bar) = (offline.clone(), jobs.clone(), progress.clone());
+    let faults = Arc::new(InOrder::default());
+    let all = faults.clone();
+    let found = in_parallel(numbers, move |n: &usize| {
+        let mut found = check_tree(&off, &trees[*n], &bar);
+        all.add(*n, std::mem::take(&mut found.faults));
+        found
+    });
+    report.faults.append(faults.take());
+    found
 }
 
 /// Pages that belong to no table's index: what a broken-off DDL leaves and the next start
@@ -243,13 +263,13 @@ fn check_tree(offline: &Offline, tree: &Tree, progress: &Progress) -> Found {
     };
     let walk = offline.tree(index, tree.root(), &mut each);
     found.nodes = walk.leaves + walk.inners;
-    found.holes = !walk.holes.is_empty();
+    found.holes = !walk.is_whole();
     found.values = values.live;
     progress.step(walk.inners + values.pages.len() as u64);
     let name = tree.name();
-    found
-        .faults
-        .extend(walk.faults.iter().map(|f| format!("{name}: {f}")));
+    let named = walk.faults.texts().iter();
+    found.faults.extend(named.map(|f| format!("{name}: {f}")));
+    found.faults.push_unnamed(walk.faults.unnamed());
     note_strays(offline, tree, &walk, &values, &mut found);
     found
 }

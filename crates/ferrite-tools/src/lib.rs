@@ -8,6 +8,7 @@
 //! - `ddl_log`: whether a server was killed in the middle of a DDL statement.
 //! - `owner`: whether a program has the rights of the data's owner.
 //! - `work`: many small jobs on all processors.
+//! - `in_order`: the faults that these find.
 //! - `keys`: keys of an encrypted database.
 //! - `progress`: what is shown while one waits.
 //!
@@ -55,6 +56,7 @@ pub fn answer(text: &str) -> Result<()> {
 pub mod check;
 mod compare;
 pub mod ddl_log;
+mod in_order;
 pub use ferrite_engine::describe;
 pub mod keys;
 pub mod owner;

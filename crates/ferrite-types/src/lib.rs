@@ -5,6 +5,7 @@
 //! to disk never changes its meaning (a new meaning gets a new number).
 
 mod error;
+mod faults;
 pub mod format;
 mod hash;
 mod ids;
@@ -12,6 +13,7 @@ mod overflow_ref;
 mod reader;
 
 pub use error::{Error, ForeignMisfit, Result};
+pub use faults::Faults;
 pub use hash::{fnv1a, FNV_BASIS};
 pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId, UndoPosition, VersionAddr};
 pub use overflow_ref::{OverflowRef, OVERFLOW_REF_BYTES};

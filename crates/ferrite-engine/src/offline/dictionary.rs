@@ -86,14 +86,15 @@ impl Offline {
     /// Leaves of the dictionary: by its tree, and where that is damaged all that are there.
     fn dictionary_leaves(&self, fault: &mut dyn FnMut(String)) -> Vec<PageId> {
         let mut leaves = Vec::new();
-        let mut whole = true;
         let faults = self.walk(DICTIONARY, PageId(1), &mut |page, _| leaves.push(page));
-        for text in faults {
-            whole = false;
+        if faults.is_empty() {
+            return leaves;
+        }
+        for text in faults.texts() {
             fault(format!("dictionary: {text}"));
         }
-        if whole {
-            return leaves;
+        if faults.unnamed() > 0 {
+            fault(format!("dictionary: {} more faults", faults.unnamed()));
         }
         let mut page = vec![0; PAGE_BYTES];
         let leaf =

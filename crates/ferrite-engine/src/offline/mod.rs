@@ -28,7 +28,7 @@ use ferrite_sync::Arc;
 use ferrite_tree::op::{Op, Ops};
 use ferrite_tree::{apply, node, record::Record};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, TxnId, PAGE_BYTES};
+use ferrite_types::{Error, Faults, IndexId, Lsn, OverflowRef, PageId, Result, TxnId, PAGE_BYTES};
 use std::collections::HashMap;
 
 pub use crate::state::known_undo::Settled;
@@ -59,7 +59,7 @@ pub enum Prepared {
 #[derive(Clone, Debug, Default)]
 pub struct OpenReport {
     /// Faults of files that a server would need or has in reserve.
-    pub damage: Vec<String>,
+    pub damage: Faults,
     /// Log applied: from here ...
     pub log_start: Lsn,
     /// ... to here.
@@ -115,7 +115,7 @@ impl Offline {
     ) -> Result<Offline> {
         let survey = Store::survey(&**storage)?;
         let mut report = OpenReport {
-            damage: survey.damage.clone(),
+            damage: survey.damage.iter().cloned().collect(),
             ..OpenReport::default()
         };
         let (store, checkpoint) = match map {

@@ -5,38 +5,46 @@
 //! twice. A node that fails is a fault and a hole: the range of keys that cannot be reached.
 //!
 //! Invariants: every page is visited at most once, so damage cannot make the walk endless;
-//! the recursion is as deep as the root's level, one byte. Locking: none.
+//! the recursion is as deep as the root's level, one byte; lost leaves, which there are most of, are counted.
+//! Locking: none.
 
 use super::Offline;
 use ferrite_tree::node;
-use ferrite_types::{IndexId, PageId, PAGE_BYTES};
+use ferrite_types::{Faults, IndexId, PageId, PAGE_BYTES};
 use std::collections::HashSet;
 
-/// Keys of a tree that cannot be reached from its root.
+/// Keys of a tree that cannot be reached from its root, as an inner node is lost. The leaves below it may still be
+/// somewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hole {
     /// First key.
     pub low: Vec<u8>,
     /// First key beyond; None: to the end.
     pub high: Option<Vec<u8>>,
-    /// The page that should be there is a leaf: nothing else holds its rows. Otherwise the
-    /// leaves below it may still be somewhere.
-    pub leaf: bool,
 }
 
 /// What a walk found.
 #[derive(Debug, Default)]
 pub struct TreeWalk {
     /// Faults, in the order of keys.
-    pub faults: Vec<String>,
-    /// What could not be reached.
+    pub faults: Faults,
+    /// What could not be reached for lost inner nodes.
     pub holes: Vec<Hole>,
+    /// Leaves that should be there and are not: nothing else holds their rows.
+    pub lost_leaves: u64,
     /// Pages that the walk saw, good or bad.
     pub pages: HashSet<PageId>,
     /// Sound leaves.
     pub leaves: u64,
     /// Sound inner nodes.
     pub inners: u64,
+}
+
+impl TreeWalk {
+    /// True if every leaf was seen.
+    pub fn is_whole(&self) -> bool {
+        self.holes.is_empty() && self.lost_leaves == 0
+    }
 }
 
 /// What a parent says of its child.
@@ -108,15 +116,16 @@ impl Offline {
         index: IndexId,
         root: PageId,
         each: &mut dyn FnMut(PageId, &[u8]),
-    ) -> Vec<String> {
+    ) -> Faults {
         self.tree(index, root, each).faults
     }
 }
 
 impl Walker<'_, '_> {
     fn fault(&mut self, page: PageId, what: &str) {
-        let text = format!("index {} page {page}: {what}", self.index);
-        self.found.faults.push(text);
+        let index = self.index;
+        let text = || format!("index {index} page {page}: {what}");
+        self.found.faults.push_with(text);
     }
 
     fn visit(&mut self, page: PageId, expect: &Expect<'_>) {
@@ -129,7 +138,10 @@ impl Walker<'_, '_> {
         }
         let mut copy = vec![0; PAGE_BYTES];
         if let Err(e) = self.offline.node(self.index, page, &mut copy) {
-            self.found.faults.push(format!("index {}: {e}", self.index));
+            let index = self.index;
+            self.found
+                .faults
+                .push_with(|| format!("index {index}: {e}"));
             return self.hole(expect);
         }
         if let Some(what) = misplaced(&copy, expect) {
@@ -148,11 +160,13 @@ impl Walker<'_, '_> {
 
     /// Nothing is known of what lies below `expect`, nor of the links that lead out of it.
     fn hole(&mut self, expect: &Expect<'_>) {
-        self.found.holes.push(Hole {
-            low: expect.low.to_vec(),
-            high: expect.high.map(<[u8]>::to_vec),
-            leaf: expect.level == Some(0),
-        });
+        match expect.level {
+            Some(0) => self.found.lost_leaves += 1,
+            _ => self.found.holes.push(Hole {
+                low: expect.low.to_vec(),
+                high: expect.high.map(<[u8]>::to_vec),
+            }),
+        }
         let levels = expect.level.map_or(usize::MAX, |l| usize::from(l) + 1);
         let unknown = self.next_at_level.iter_mut().take(levels);
         unknown.for_each(|next| *next = None);

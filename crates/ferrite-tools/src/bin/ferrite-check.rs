@@ -15,12 +15,9 @@ use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_tools::progress::Progress;
 use ferrite_tools::salvage::{salvage, DirOutput, Plan, Salvage};
 use ferrite_tools::{say, tell};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, Faults, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Faults that are printed; the rest is counted.
-const FAULTS_SHOWN: usize = 100;
 
 /// Verifies the Ferrite database in DATADIR, or salvages its rows
 ///
@@ -160,7 +157,7 @@ fn run_check(
             tell!("note: {note}");
         }
         tell!("{}", summary(&report).trim_end());
-        match report.faults.len() {
+        match report.faults.count() {
             0 => tell!("sound"),
             n => {
                 tell!("{n} faults; ferrite-check --salvage DIR salvages the rows that can be read")
@@ -170,12 +167,13 @@ fn run_check(
     Ok(report.is_sound())
 }
 
-fn print_faults(faults: &[String]) {
-    for fault in faults.iter().take(FAULTS_SHOWN) {
+/// The first ones; the rest is counted.
+fn print_faults(faults: &Faults) {
+    for fault in faults.texts() {
         tell!("fault: {fault}");
     }
-    if faults.len() > FAULTS_SHOWN {
-        tell!("... and {} more faults", faults.len() - FAULTS_SHOWN);
+    if faults.unnamed() > 0 {
+        tell!("... and {} more faults", faults.unnamed());
     }
 }
 

@@ -12,7 +12,7 @@
 
 use ferrite_engine::offline::{Hole, Offline};
 use ferrite_tree::node;
-use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
+use ferrite_types::{Faults, IndexId, Lsn, PageId, PAGE_BYTES};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
@@ -24,7 +24,7 @@ pub(super) struct Found {
     /// Leaves that lay loose.
     pub(super) loose: u64,
     /// Faults, in words.
-    pub(super) faults: Vec<String>,
+    pub(super) faults: Faults,
 }
 
 struct Loose {
@@ -48,15 +48,14 @@ pub(super) fn each_leaf(
     });
     let mut found = Found {
         faults: walk.faults,
+        holes: walk.lost_leaves,
         ..Found::default()
     };
-    let (lost, gaps): (Vec<Hole>, Vec<Hole>) = walk.holes.into_iter().partition(|h| h.leaf);
-    found.holes = lost.len() as u64;
-    if gaps.is_empty() || stopped {
+    if walk.holes.is_empty() || stopped {
         return found;
     }
     let mut page = vec![0; PAGE_BYTES];
-    let gaps = Gaps::new(gaps);
+    let gaps = Gaps::new(walk.holes);
     let mut taken = Taken::default();
     for leaf in loose_leaves(offline, index, &walk.pages) {
         if !gaps.have(&leaf) || !taken.is_free(&leaf) {
@@ -182,7 +181,6 @@ mod tests {
         Hole {
             low: low.into(),
             high: high.map(Into::into),
-            leaf: false,
         }
     }
 
@@ -258,7 +256,6 @@ mod tests {
                 .map(|n| Hole {
                     low: key(3 * n),
                     high: Some(key(3 * n + 3)),
-                    leaf: false,
                 })
                 .collect(),
         );

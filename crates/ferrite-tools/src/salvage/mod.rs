@@ -23,7 +23,7 @@ use ferrite_engine::offline::{MapFrom, Offline, Prepared, Settled, StoredTable};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
-use ferrite_types::{Error, IndexId, Result};
+use ferrite_types::{Error, Faults, IndexId, Result};
 pub use output::{DirOutput, Output};
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub struct Plan {
 #[derive(Debug, Default)]
 pub struct Salvage {
     /// What was wrong with the database as a whole.
-    pub faults: Vec<String>,
+    pub faults: Faults,
     /// By table.
     pub tables: Vec<TableResult>,
     /// The blobs were scanned because the map is lost.
@@ -105,7 +105,7 @@ pub fn salvage(
     let offline = open(storage, plan, &mut result)?;
     let found = offline.report();
     debug_assert!(found.prepared <= found.unfinished, "prepared and ended");
-    result.faults.extend(found.damage.iter().cloned());
+    result.faults.append(found.damage.clone());
     result.prepared = found.prepared;
     result.unfinished = found.unfinished - found.prepared;
     result.decided = plan.prepared;
@@ -219,8 +219,8 @@ impl<'o> Writer<'o> {
         failed?;
         self.result.holes = found.holes;
         self.result.loose_leaves = found.loose;
-        for text in found.faults {
-            self.fault(text);
+        for text in found.faults.texts() {
+            self.fault(text.clone());
         }
         Ok(())
     }
