@@ -46,7 +46,7 @@ impl Geometry {
     }
 
     /// The least by which files grow, in bytes: it divides a segment.
-    fn step_bytes(&self) -> u64 {
+    pub(crate) fn step_bytes(&self) -> u64 {
         match self.segment_bytes % STEP_BYTES {
             0 => STEP_BYTES,
             _ => BLOCK_BYTES as u64 * 64,
@@ -95,6 +95,15 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Numbers of the files that are there, ascending.
+    pub(crate) fn numbers(storage: &Arc<dyn Storage>) -> Result<Vec<usize>> {
+        let names = storage.list()?;
+        let mut numbers: Vec<usize> = names.iter().filter_map(|n| file_number(n)).collect();
+        numbers.sort_unstable();
+        debug_assert!(numbers.windows(2).all(|n| n[0] < n[1]), "a name twice");
+        Ok(numbers)
+    }
+
     /// Opens what is there; also how many granules there are, in whole steps.
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
@@ -102,12 +111,7 @@ impl Files {
         direct: bool,
         mode: OpenMode,
     ) -> Result<(Files, u64)> {
-        let mut numbers: Vec<usize> = storage
-            .list()?
-            .iter()
-            .filter_map(|n| file_number(n))
-            .collect();
-        numbers.sort_unstable();
+        let mut numbers = Files::numbers(storage)?;
         let step = geometry.step_bytes();
         let mut found: Vec<(Arc<dyn StorageFile>, u64)> = Vec::new();
         for &number in &numbers {
@@ -134,19 +138,29 @@ impl Files {
             )));
         }
         let bytes: u64 = found.iter().map(|(_, len)| *len).sum();
-        let open: Vec<_> = found.into_iter().map(|(file, _)| file).collect();
+        let open = found.into_iter().map(|(file, _)| file).collect();
+        let files = Files::of(storage, geometry, direct, (open, bytes));
+        Ok((files, bytes / GRANULE_BYTES as u64))
+    }
+
+    /// These are all, and have so many bytes.
+    pub(crate) fn of(
+        storage: &Arc<dyn Storage>,
+        geometry: Geometry,
+        direct: bool,
+        (open, bytes): (Vec<Arc<dyn StorageFile>>, u64),
+    ) -> Files {
         assert!(
             open.len() as u64 == bytes.div_ceil(geometry.file_bytes),
             "{} files of {bytes} bytes",
             open.len()
         );
-        let files = Files {
+        Files {
             storage: storage.clone(),
             geometry,
             direct,
             open: RwLock::new(open),
-        };
-        Ok((files, bytes / GRANULE_BYTES as u64))
+        }
     }
 
     /// Files open now.

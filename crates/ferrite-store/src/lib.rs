@@ -10,7 +10,7 @@
 //! - `blob`, `pack`, `batch`: one page's image on disk; compression; many in one buffer.
 //! - `runs`, `segment`, `holes`, `retired`: free space; that the files have no space for; space that becomes free when a log position is durable.
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
-//! - `files`: the segment files; growing and giving back.
+//! - `files`: the segment files; growing and giving back. `damaged`: as far as they are there.
 //! - `creation`: the mark that tells a broken-off creation from a database without superblock.
 //! - `superblock`, `checkpoint`, `map`, `delta`, `page_lsns`: what else is on disk, and the log
 //!   records.
@@ -54,6 +54,7 @@ mod batch;
 mod blob;
 mod checkpoint;
 mod creation;
+mod damaged;
 mod delta;
 mod deltas;
 mod deps;

@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 
 use ferrite_sync::{random, time};
 use ferrite_types::format::FEATURES_OF_NEW;
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
+use ferrite_types::{Error, Faults, IndexId, Lsn, PageId, Result};
 
 use crate::checkpoint::{self, Checkpoint, Found};
 use crate::creation;
+use crate::damaged;
 use crate::deps::{kill_point, Arc, OpenMode, Ordering, Storage};
 use crate::directory::{pages_of_extent, Directory, EXTENT_PAGES};
 use crate::extents::{Replay, DICTIONARY};
@@ -185,15 +186,31 @@ impl Store {
     /// `NotFound` when there is no database; `Format` when this program cannot read it;
     /// `Corrupt` naming the file, also when the superblock is missing and other files are there.
     pub fn open(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<(Store, Checkpoint)> {
+        let mode = OpenMode::ReadWrite;
+        let files = |storage: &_, geometry| Files::open(storage, geometry, cfg.direct, mode);
+        Store::open_over(storage, files)
+    }
+
+    /// As [`Store::open`], for tools that only read: files of pages may be missing or too short. Also which are.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`] about all else.
+    pub fn open_damaged(storage: Arc<dyn Storage>) -> Result<(Store, Checkpoint, Faults)> {
+        let mut damage = Faults::default();
+        let files = |storage: &_, geometry| damaged::open(storage, geometry, &mut damage);
+        let (store, checkpoint) = Store::open_over(storage, files)?;
+        Ok((store, checkpoint, damage))
+    }
+
+    /// `open_files` opens the files of pages, and says how many granules they have.
+    fn open_over(
+        storage: Arc<dyn Storage>,
+        open_files: impl FnOnce(&Arc<dyn Storage>, Geometry) -> Result<(Files, u64)>,
+    ) -> Result<(Store, Checkpoint)> {
         let superblock = creation::superblock_of(&*storage)?;
         let found = checkpoint::valid(&*storage, &superblock.uuid)?;
         let (found, directory, passed_over) = first_with_map(&*storage, found, superblock.uuid)?;
-        let (files, end) = Files::open(
-            &storage,
-            superblock.geometry,
-            cfg.direct,
-            OpenMode::ReadWrite,
-        )?;
+        let (files, end) = open_files(&storage, superblock.geometry)?;
         let slots = Slots {
             storage: storage.clone(),
             sequence: found.sequence,
@@ -241,13 +258,14 @@ impl Store {
     }
 
     /// The store as its blobs tell ([`crate::rebuild_by_scan`]), without map and checkpoint:
-    /// for tools that only read. Pages of an extent belong to the index of its newest page.
+    /// for tools that only read. Pages of an extent belong to the index of its newest page. What is wrong with the files
+    /// the scan has told.
     ///
     /// # Errors
-    /// Those of [`Store::open`] about superblock and files.
+    /// Those of [`Store::open`] about the superblock, and of the directory.
     pub fn open_by_scan(storage: Arc<dyn Storage>, scan: &ScanResult) -> Result<Store> {
         let superblock = Superblock::read(&*storage)?;
-        let (files, end) = Files::open(&storage, superblock.geometry, false, OpenMode::ReadOnly)?;
+        let (files, end) = damaged::open(&storage, superblock.geometry, &mut Faults::default())?;
         let slots = Slots {
             storage,
             sequence: 0,

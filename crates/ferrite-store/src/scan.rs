@@ -5,18 +5,21 @@
 //! is newer than that blob and belongs to another one is a claim: its base is lost. What the log says
 //! after that LSN is not known here: pages that were freed come back, with the index they belonged to.
 //!
+//! What cannot be read, blocks or whole files, has no blob; it is told.
+//!
 //! Invariant: reads only.
 
 use std::collections::BTreeMap;
 
-use ferrite_types::{IndexId, Lsn, PageId, Result};
+use ferrite_types::{Error, Faults, IndexId, Lsn, PageId, Result};
 
 use crate::blob::{self, PageHeader, StoredBlob, MAX_BLOB_GRANULES};
-use crate::deps::{AlignedBuf, Arc, OpenMode, Storage};
+use crate::damaged;
+use crate::deps::{AlignedBuf, Arc, Storage};
 use crate::files::{Files, Geometry};
 use crate::page_delta;
 use crate::superblock::Superblock;
-use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
+use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Bytes read at once.
 const WINDOW: usize = 1 << 20;
@@ -59,19 +62,27 @@ pub struct ScanResult {
     pub beyond_log: u64,
     /// Granules looked at.
     pub granules: u64,
+    /// Files that are missing or too short, and blocks that could not be read.
+    pub damage: Faults,
 }
 
 /// Rebuilds the map from the blobs in the files. Needs the superblock, no map and no
 /// checkpoint.
 ///
 /// # Errors
-/// Those of reading; a damaged blob is no error (see [`ScanResult::broken`]).
+/// Those of the superblock and the directory. A damaged blob is no error (see [`ScanResult::broken`]), nor is what cannot
+/// be read (see [`ScanResult::damage`]).
 pub fn rebuild_by_scan(storage: &Arc<dyn Storage>, log_end: Lsn) -> Result<ScanResult> {
     let superblock = Superblock::read(&**storage)?;
     let geometry = superblock.geometry;
-    let (files, _) = Files::open(storage, geometry, false, OpenMode::ReadOnly)?;
+    let mut damage = Faults::default();
+    let (files, _) = damaged::open(storage, geometry, &mut damage)?;
     let mut scan = Scan {
-        result: ScanResult::default(),
+        result: ScanResult {
+            damage,
+            ..ScanResult::default()
+        },
+        told: 0,
         log_end,
         tag: superblock.tag(),
         marks: superblock.has_marks(),
@@ -87,6 +98,8 @@ pub fn rebuild_by_scan(storage: &Arc<dyn Storage>, log_end: Lsn) -> Result<ScanR
 
 struct Scan {
     result: ScanResult,
+    /// Of blocks before this granule it is told whether they can be read.
+    told: u64,
     log_end: Lsn,
     tag: u32,
     marks: bool,
@@ -175,7 +188,9 @@ impl Scan {
             // A window, and what a blob that begins in it may take beyond.
             let granules = (end - at).min(window + MAX_BLOB_GRANULES as u64) as usize;
             let bytes = &mut buf[..granules * GRANULE_BYTES];
-            files.read(at, bytes)?;
+            if files.read(at, bytes).is_err() {
+                self.read_blocks(files, at, bytes)?;
+            }
             let stop = end.min(at + window);
             next = next.max(at);
             while next < stop {
@@ -185,6 +200,31 @@ impl Scan {
             at = stop;
         }
         self.result.granules += end - first;
+        Ok(())
+    }
+
+    /// Reads block by block. One that cannot be read is zeros.
+    fn read_blocks(&mut self, files: &Files, at: u64, bytes: &mut [u8]) -> Result<()> {
+        let mut granule = at;
+        assert!(bytes.len() % BLOCK_BYTES == 0, "{} bytes", bytes.len());
+        for block in bytes.chunks_exact_mut(BLOCK_BYTES) {
+            match files.read(granule, block) {
+                Ok(()) => {}
+                Err(e @ (Error::Io(_) | Error::Corrupt(_))) => {
+                    block.fill(0);
+                    // Windows overlap.
+                    if granule >= self.told {
+                        self.told = granule + u64::from(BLOCK_GRANULES);
+                        self.result.damage.push(e.to_string());
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            granule += u64::from(BLOCK_GRANULES);
+        }
+        debug_assert!(
+            granule * GRANULE_BYTES as u64 == at * GRANULE_BYTES as u64 + bytes.len() as u64
+        );
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use ferrite_buffer::page_prefix;
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogRecord, LogSpan};
 use ferrite_store::{rebuild_by_scan, Checkpoint, Location, MapBase, ScanResult};
-use ferrite_store::{Store, StoreConfig, Survey};
+use ferrite_store::{Store, Survey};
 use ferrite_sync::Arc;
 use ferrite_tree::op::{Op, Ops};
 use ferrite_tree::{apply, node, record::Record};
@@ -120,8 +120,8 @@ impl Offline {
         };
         let (store, checkpoint) = match map {
             MapFrom::Checkpoint => {
-                let cfg = StoreConfig::default();
-                let (store, checkpoint) = Store::open(storage.clone(), cfg)?;
+                let (store, checkpoint, damage) = Store::open_damaged(storage.clone())?;
+                report.damage.append(damage);
                 (store, Some(checkpoint))
             }
             MapFrom::Scan => Offline::scan(storage, survey, &mut report)?,
@@ -163,6 +163,7 @@ impl Offline {
         // A log that cannot be read to its end says nothing about pages beyond it.
         let found = rebuild_by_scan(storage, end.unwrap_or(Lsn::MAX))?;
         let store = Store::open_by_scan(storage.clone(), &found)?;
+        report.damage.append(found.damage.clone());
         report.scan = Some(found);
         Ok((store, survey.checkpoint))
     }
@@ -236,7 +237,8 @@ impl Offline {
     }
 
     /// After a scan: the log may name a delta of a page without naming the blob it belongs to, while
-    /// the scan has found a newer blob that the log does not know: that one, with its own delta.
+    /// the scan has found a newer blob that the log does not know: that one, with its own delta. Where the log names a blob
+    /// that cannot be read, as its file is lost, the page is lost: an older one that the scan has found is of the past.
     fn rejoin_deltas(&self) {
         let Some(scan) = &self.report.scan else {
             return;
