@@ -17,6 +17,7 @@
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the crate's interface: pages and ids; open, recover and
 //!   checkpoint; space.
+//! - `marking`: free space at a start.
 //! - `page_delta`, `deltas`: what has changed in a page since its blob was written.
 //! - `together_plan`, `together`: many pages read at once.
 //! - `tier`, `second_tier`: copies of blobs on a faster device.
@@ -71,6 +72,7 @@ mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod map;
+mod marking;
 mod pack;
 mod page_delta;
 mod page_lsns;

@@ -18,14 +18,13 @@ use crate::checkpoint::{self, Checkpoint, Found};
 use crate::creation;
 use crate::damaged;
 use crate::deps::{kill_point, Arc, OpenMode, Ordering, Storage};
-use crate::directory::{pages_of_extent, Directory, EXTENT_PAGES};
+use crate::directory::{Directory, EXTENT_PAGES};
 use crate::extents::{Replay, DICTIONARY};
 use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
-use crate::runs::FreeRuns;
 use crate::scan::ScanResult;
 use crate::slots::{PassedOver, Slots};
-use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
+use crate::store::{Store, StoreConfig, OPEN, WRITABLE};
 use crate::superblock::{self, Superblock};
 use crate::word::{Location, Word};
 
@@ -322,105 +321,6 @@ impl Store {
         debug_assert!(!self.directory.get(page).is_free(), "{page} is unused");
     }
 
-    /// Recovery: the map is complete. Marks the blobs it names; from here on blobs may be
-    /// written and freed. No word may be resident yet. Does nothing the second time.
-    ///
-    /// # Errors
-    /// `Corrupt` when two pages claim a granule, a blob lies outside of the files, or a page
-    /// belongs to no index.
-    pub fn free_space_known(&self) -> Result<()> {
-        if self.phase.load(Ordering::Acquire) != LOADING {
-            return Ok(());
-        }
-        let mut runs = self.runs.lock();
-        for extent in 0..self.directory.extents() {
-            let owner = self.directory.extent_owner(extent);
-            for page in pages_of_extent(extent) {
-                let word = self.directory.get(page);
-                if !word.is_free() {
-                    self.mark_blob(&mut runs, page, word, owner)?;
-                }
-            }
-        }
-        // Behind the pages: only what no page is in becomes an area of deltas.
-        let mut deltas = 0;
-        for page in (0..self.directory.extents()).flat_map(pages_of_extent) {
-            deltas += u64::from(self.mark_delta(&mut runs, page)?);
-        }
-        self.keep_what_is_held(&mut runs);
-        drop(runs);
-        self.counters.deltas_live.store(deltas, Ordering::Relaxed);
-        let before = self.phase.swap(WRITABLE, Ordering::AcqRel);
-        assert!(before == LOADING, "free space is known twice: {before}");
-        Ok(())
-    }
-
-    fn mark_blob(
-        &self,
-        runs: &mut FreeRuns,
-        page: PageId,
-        word: Word,
-        owner: IndexId,
-    ) -> Result<()> {
-        let Some(at) = word.as_location() else {
-            return Err(Error::Bug(format!(
-                "page {page} is resident before its time"
-            )));
-        };
-        if owner == IndexId(0) {
-            if self.drop_replayed.load(Ordering::Acquire) {
-                self.directory.set_location(page, Location::NONE);
-                return Ok(());
-            }
-            let place = self.superblock.geometry.describe(at.granule());
-            return Err(Error::Corrupt(format!(
-                "map: page {page} at {place} belongs to no index"
-            )));
-        }
-        if !runs.mark(at.granule(), at.granules()) {
-            let inside = runs.contains(at.granule(), at.granules());
-            return Err(self.clash(page, at, inside));
-        }
-        Ok(())
-    }
-
-    /// The page's delta, if it has one; that of a page that is no more does not count.
-    fn mark_delta(&self, runs: &mut FreeRuns, page: PageId) -> Result<bool> {
-        let at = self.directory.delta(page);
-        if at.is_none() {
-            return Ok(false);
-        }
-        if self.directory.get(page).is_free() {
-            self.directory.swap_delta(page, Location::NONE);
-            return Ok(false);
-        }
-        match runs.mark_small(at.granule(), at.granules()) {
-            true => Ok(true),
-            false => Err(self.clash(page, at, runs.contains(at.granule(), at.granules()))),
-        }
-    }
-
-    /// Why the page's blob could not be marked.
-    pub(crate) fn clash(&self, page: PageId, at: Location, inside: bool) -> Error {
-        let place = self.superblock.geometry.describe(at.granule());
-        if !inside {
-            return Error::Corrupt(format!("map: page {page} at {place}: beyond the files"));
-        }
-        let range = |l: Location| l.granule()..l.granule() + u64::from(l.granules());
-        let mine = range(at);
-        let in_the_way = |l: Location| {
-            let theirs = range(l);
-            theirs.start < mine.end && mine.start < theirs.end
-        };
-        let other = (1..=page.0).map(PageId).find(|&p| {
-            let other = |l: Location| (p != page || l != at) && in_the_way(l);
-            let word = self.directory.get(p).as_location();
-            word.is_some_and(other) || other(self.directory.delta(p))
-        });
-        let other = other.unwrap_or(PageId::NONE);
-        Error::Corrupt(format!("map: pages {other} and {page} both at {place}"))
-    }
-
     /// Recovery is complete: collects unused page ids from words that are 0 (and does
     /// [`Store::free_space_known`] if that was not done). From here on ids may be handed out.
     ///
@@ -428,14 +328,27 @@ impl Store {
     /// Those of [`Store::free_space_known`].
     pub fn finish_recovery(&self) -> Result<()> {
         self.free_space_known()?;
+        self.page_ids_known();
+        Ok(())
+    }
+
+    /// As [`Store::finish_recovery`], for tools that only read: what is wrong with the map, which costs the pages that it
+    /// is wrong for, and no others.
+    pub fn finish_damaged(&self) -> Faults {
+        let faults = self.mark_all();
+        self.page_ids_known();
+        debug_assert_eq!(self.phase.load(Ordering::Acquire), OPEN);
+        faults
+    }
+
+    fn page_ids_known(&self) {
         if self.phase.load(Ordering::Acquire) == OPEN {
-            return Ok(());
+            return;
         }
         *self.extents_replay.lock() = Replay::default();
         self.extents.rebuild(&self.directory);
         let before = self.phase.swap(OPEN, Ordering::AcqRel);
         assert!(before == WRITABLE, "recovery is finished from {before}");
-        Ok(())
     }
 
     /// Writes where every page lives to the alternate map file, synced. `home_of` answers

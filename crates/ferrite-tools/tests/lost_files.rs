@@ -175,6 +175,31 @@ fn a_missing_file_costs_its_pages() {
     }
 }
 
+/// The last file's name tells nothing: the map names places beyond the files.
+#[test]
+fn the_last_file_costs_its_pages() {
+    let disk = database();
+    let files = disk.list().unwrap();
+    let last = files.iter().rev().find(|n| n.starts_with("store."));
+    let last = last.unwrap().clone();
+    assert_ne!(place(&disk, PageId(1)).0, last);
+    // Without the root leaves are looked for among all pages of the index.
+    let (name, offset) = place(&disk, root(&disk));
+    disk.corrupt(&name, offset + 100, 1).unwrap();
+    let with_all = salvaged(&disk, false);
+    assert_eq!(with_all.0, ROWS);
+    assert!(with_all.1.tables[0].loose_leaves > 0);
+    disk.damage_file(&last, FileDamage::Lost).unwrap();
+    let faults = checked(&disk).faults;
+    assert!(has(faults.texts(), &format!("at {last}")), "{faults:?}");
+    assert!(has(faults.texts(), "beyond the files"), "{faults:?}");
+    for scan in [false, true] {
+        let (rows, result) = salvaged(&disk, scan);
+        assert!(rows > ROWS / 2 && rows <= ROWS, "{rows} rows: {result:?}");
+        assert!(!result.is_whole());
+    }
+}
+
 /// A sector that cannot be read.
 #[test]
 fn a_read_error_costs_a_block() {

@@ -142,9 +142,7 @@ impl Offline {
         if map == MapFrom::Scan {
             offline.suspect_claimed(Lsn::MAX);
         }
-        if let Err(e) = offline.store.finish_recovery() {
-            offline.report.damage.push(e.to_string());
-        }
+        offline.report.damage.append(offline.store.finish_damaged());
         Ok(offline)
     }
 
