@@ -24,8 +24,8 @@ use ferrite_engine::{overflow_references, OverflowRef};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
-use ferrite_types::{Faults, IndexId, PageId, Result, PAGE_BYTES};
-use std::collections::HashSet;
+use ferrite_types::{Faults, IndexId, PageId, Result, TableId, PAGE_BYTES};
+use std::collections::{HashMap, HashSet};
 
 /// Blobs per job.
 const BLOBS: usize = 256;
@@ -185,12 +185,17 @@ fn check_trees(
         report.nodes += found.nodes;
         report.values += found.values;
     }
+    let mut by_table: HashMap<TableId, Vec<(&Tree, &Found)>> = HashMap::new();
+    for (tree, found) in jobs.iter().zip(&found) {
+        let trees = by_table.entry(tree.table.spec.id).or_default();
+        trees.push((tree, found));
+    }
     for table in &tables {
-        let of_table = |(tree, found)| {
-            let tree: &Tree = tree;
-            Arc::ptr_eq(&tree.table, table).then_some((tree, found))
-        };
-        let trees: Vec<(&Tree, &Found)> = jobs.iter().zip(&found).filter_map(of_table).collect();
+        let trees = by_table.remove(&table.spec.id).unwrap_or_default();
+        debug_assert!(
+            trees.len() == table.spec.indexes.len(),
+            "two tables of an id"
+        );
         compare_indexes(offline, &trees, report);
     }
 }

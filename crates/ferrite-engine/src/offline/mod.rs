@@ -86,6 +86,8 @@ struct Redone {
 pub struct Offline {
     store: Store,
     redone: HashMap<PageId, Redone>,
+    /// Of them, those without a blob, which no list of the store has, by index.
+    made: HashMap<IndexId, Vec<PageId>>,
     /// Pages that the log names and whose blobs have what it says of them, with the blob's position.
     current: HashMap<PageId, Lsn>,
     lost: HashMap<PageId, String>,
@@ -130,6 +132,7 @@ impl Offline {
         let mut offline = Offline {
             store,
             redone: HashMap::new(),
+            made: HashMap::new(),
             current: HashMap::new(),
             lost: HashMap::new(),
             unsettled: Unsettled::default(),
@@ -143,7 +146,21 @@ impl Offline {
             offline.suspect_claimed(Lsn::MAX);
         }
         offline.report.damage.append(offline.store.finish_damaged());
+        offline.note_made();
         Ok(offline)
+    }
+
+    /// The map is complete, and the log applied: which pages has only the log?
+    fn note_made(&mut self) {
+        debug_assert!(self.made.is_empty(), "noted twice");
+        let mut made: HashMap<IndexId, Vec<PageId>> = HashMap::new();
+        for (page, redone) in &self.redone {
+            if self.location(*page).is_none() {
+                let index = IndexId(page_prefix::index(&redone.bytes));
+                made.entry(index).or_default().push(*page);
+            }
+        }
+        self.made = made;
     }
 
     fn scan(
@@ -420,10 +437,7 @@ impl Offline {
     /// All pages of an index, those that only the log has included, ascending.
     pub fn pages_of(&self, index: IndexId) -> Vec<PageId> {
         let mut pages = self.store.pages_of(index);
-        let made = self.redone.iter().filter(|(id, redone)| {
-            self.location(**id).is_none() && page_prefix::index(&redone.bytes) == index.0
-        });
-        pages.extend(made.map(|(id, _)| *id));
+        pages.extend(self.made.get(&index).into_iter().flatten());
         pages.sort_unstable();
         pages.dedup();
         pages
