@@ -129,8 +129,13 @@ pub fn is_alter_copy(table: &str) -> bool {
     table_of(table).starts_with(ALTER_COPY)
 }
 
+/// True for a table, or a partition of one, that an ALTER TABLE has put aside: a copy takes its place.
+pub fn is_alter_original(table: &str) -> bool {
+    table_of(table).starts_with(ALTER_ORIGINAL)
+}
+
 /// "db/table" of what such a copy is to take the place of, if it is put aside meanwhile.
-pub(crate) fn original_of(copy: &str) -> Option<String> {
+pub fn original_of(copy: &str) -> Option<String> {
     let rest = table_of(whole_table(copy)).strip_prefix(ALTER_COPY)?;
     Some(format!("{}/{ALTER_ORIGINAL}{rest}", database_of(copy)))
 }

@@ -209,6 +209,9 @@ fn print_salvage(options: &Options, result: &Salvage) {
     if result.scanned {
         tell!("the map was rebuilt from the blobs");
     }
+    for note in &result.notes {
+        tell!("note: {note}");
+    }
     for table in &result.tables {
         let mut line = format!("{}: {} rows", table.name, table.rows);
         let others = [

@@ -5,12 +5,13 @@
 //! of the blobs where that is lost. Rows are found through the tree; where an inner node is
 //! lost, leaves of the same index whose keys lie in the gap are taken, the newest first. Changes
 //! of transactions without an end are left out. Of prepared ones nothing here says whether they were
-//! committed: whoever asks for the salvage decides, or it is not whole.
+//! committed: whoever asks for the salvage decides, or it is not whole. Of what an ALTER TABLE was amid see `alter`.
 //!
 //! Invariants: a row is written once and whole, or counted as lost; the database's directory is
 //! not written to; files appear only in the directory asked for, which must not hold a salvage
 //! already. Locking: the caller keeps servers out.
 
+mod alter;
 mod leaves;
 mod output;
 mod sql;
@@ -19,13 +20,15 @@ use crate::describe::Description;
 use crate::progress::Progress;
 use crate::row::{self, Value};
 use crate::text;
+use alter::{Alters, Left};
 use ferrite_engine::offline::{MapFrom, Offline, Prepared, Settled, StoredTable};
+use ferrite_engine::whole_table;
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
 use ferrite_types::{Error, Faults, IndexId, Result};
 pub use output::{DirOutput, Output};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct Salvage {
     pub faults: Faults,
     /// By table.
     pub tables: Vec<TableResult>,
+    /// What is worth knowing of tables that an ALTER TABLE was copying.
+    pub notes: Vec<String>,
     /// The blobs were scanned because the map is lost.
     pub scanned: bool,
     /// Transactions without an end, whose changes were left out.
@@ -110,18 +115,35 @@ pub fn salvage(
     result.unfinished = found.unfinished - found.prepared;
     result.decided = plan.prepared;
     let tables = offline.tables(&mut |text| result.faults.push(text));
+    write_tables(&offline, &tables, (out, progress), &mut result)?;
+    progress.done();
+    Ok(result)
+}
+
+fn write_tables(
+    offline: &Offline,
+    tables: &[StoredTable],
+    (out, progress): (&mut dyn Output, &Progress),
+    result: &mut Salvage,
+) -> Result<()> {
     let pages = |t: &StoredTable| offline.store().page_count(t.spec.indexes[0].id);
     let vector_indexes: BTreeSet<&str> = tables
         .iter()
         .filter_map(|t| sql::indexed_by(&t.spec.name))
         .collect();
-    let with_rows =
-        |t: &&StoredTable| !t.spec.indexes.is_empty() && sql::indexed_by(&t.spec.name).is_none();
+    let alters = Alters::new(tables);
+    result.notes = notes(tables, &alters);
+    let is_left_out = |name: &str| alters.left(name).is_some_and(|left| left.is_left_out());
+    let with_rows = |t: &&StoredTable| {
+        let (spec, name) = (&t.spec, t.spec.name.as_str());
+        !spec.indexes.is_empty() && sql::indexed_by(name).is_none() && !is_left_out(name)
+    };
     progress.stage("rows", tables.iter().filter(with_rows).map(pages).sum());
     let mut load = sql::load_header();
     for table in tables.iter().filter(with_rows) {
-        let mut writer = Writer::new(&offline, table);
+        let mut writer = Writer::new(offline, table);
         writer.has_vector_index = vector_indexes.contains(table.spec.name.as_str());
+        writer.left = alters.left(&table.spec.name);
         let written = writer.run(out, progress)?;
         load.push_str(&format!(
             "source {}.sql\n",
@@ -129,9 +151,22 @@ pub fn salvage(
         ));
         result.tables.push(written);
     }
-    out.file("load.sql", &mut |w| w.write_all(load.as_bytes()))?;
-    progress.done();
-    Ok(result)
+    out.file("load.sql", &mut |w| w.write_all(load.as_bytes()))
+}
+
+/// What is said of tables that an ALTER TABLE has left, once for all partitions of one.
+fn notes(tables: &[StoredTable], alters: &Alters<'_>) -> Vec<String> {
+    let mut notes: BTreeMap<&str, String> = BTreeMap::new();
+    let with_rows = tables
+        .iter()
+        .filter(|t| sql::indexed_by(&t.spec.name).is_none());
+    for name in with_rows.map(|t| t.spec.name.as_str()) {
+        if let Some(left) = alters.left(name) {
+            notes.insert(whole_table(name), left.text());
+        }
+    }
+    let all = notes.into_iter();
+    all.map(|(name, text)| format!("{name}: {text}")).collect()
 }
 
 fn open(storage: &Arc<dyn Storage>, plan: Plan, result: &mut Salvage) -> Result<Offline> {
@@ -152,6 +187,7 @@ struct Writer<'o> {
     table: &'o StoredTable,
     description: Option<Description>,
     has_vector_index: bool,
+    left: Option<Left>,
     result: TableResult,
 }
 
@@ -166,6 +202,7 @@ impl<'o> Writer<'o> {
             table,
             description: Description::decode(&table.spec.definition),
             has_vector_index: false,
+            left: None,
             result,
         }
     }
@@ -191,8 +228,12 @@ impl<'o> Writer<'o> {
             ));
         }
         out.file(&format!("{stem}.txt"), &mut |w| self.rows(w, progress))?;
-        let described = self.description.as_ref();
-        let text = sql::table(self.table, described, self.has_vector_index, &stem);
+        let about = sql::About {
+            described: self.description.as_ref(),
+            has_vector_index: self.has_vector_index,
+            left: self.left.as_ref(),
+        };
+        let text = sql::table(self.table, &about, &stem);
         out.file(&format!("{stem}.sql"), &mut |w| {
             w.write_all(text.as_bytes())
         })?;

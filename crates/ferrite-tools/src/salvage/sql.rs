@@ -5,6 +5,7 @@
 //! constraints, generated columns' expressions and partitions are the server's business and
 //! not known here: who has the original definition loads into that.
 
+use super::alter::Left;
 use crate::describe::{Column, Description, Index, Part, PartKind};
 use crate::text::{self, LoadAs};
 use ferrite_engine::offline::StoredTable;
@@ -66,15 +67,19 @@ pub(super) fn indexed_by(engine_name: &str) -> Option<&str> {
     (is_number && !table.to_ascii_uppercase().contains("#P#")).then_some(table)
 }
 
+/// What is known of a table besides its definition.
+#[derive(Default)]
+pub(super) struct About<'t> {
+    pub(super) described: Option<&'t Description>,
+    pub(super) has_vector_index: bool,
+    /// By what ALTER TABLE it was left.
+    pub(super) left: Option<&'t Left>,
+}
+
 /// The whole file for one table.
-pub(super) fn table(
-    stored: &StoredTable,
-    table: Option<&Description>,
-    has_vector_index: bool,
-    stem: &str,
-) -> String {
+pub(super) fn table(stored: &StoredTable, about: &About<'_>, stem: &str) -> String {
     let spec = &stored.spec;
-    let Some(description) = table else {
+    let Some(description) = about.described else {
         return format!(
             "-- {}: its columns are not described (made by an earlier version). {stem}.txt has\n\
              -- primary key and row of each row as hexadecimal bytes.\n",
@@ -83,7 +88,10 @@ pub(super) fn table(
     };
     let (db, name) = names(&spec.name);
     let mut sql = format!("-- {}\n", spec.name);
-    if has_vector_index {
+    if let Some(left) = about.left {
+        sql.push_str(&format!("-- {}.\n", left.text()));
+    }
+    if about.has_vector_index {
         sql.push_str(
             "-- It had a VECTOR INDEX, which is not in its definition here: add it again.\n",
         );
@@ -96,8 +104,10 @@ pub(super) fn table(
         ));
     }
     let mut lines = create_lines(spec, description);
-    let foreign = stored.foreign_keys.iter();
-    lines.extend(foreign.filter_map(|key| foreign_line(key, &db, description)));
+    if about.left.is_none_or(Left::keeps_foreign_keys) {
+        let foreign = stored.foreign_keys.iter();
+        lines.extend(foreign.filter_map(|key| foreign_line(key, &db, description)));
+    }
     sql.push_str(&format!(
         "CREATE TABLE IF NOT EXISTS {} (\n{}\n) ENGINE=FERRITE{};\n",
         quoted(&name),
@@ -299,7 +309,12 @@ mod tests {
                 },
                 foreign_keys: Vec::new(),
             };
-            table(&stored, Some(&description), no_rollback, "d.s")
+            let about = About {
+                described: Some(&description),
+                has_vector_index: no_rollback,
+                left: None,
+            };
+            table(&stored, &about, "d.s")
         };
         assert!(text(true).contains("\n) ENGINE=FERRITE SEQUENCE=1;\nLOAD DATA"));
         assert!(text(true).contains("-- It had a VECTOR INDEX"));
@@ -326,6 +341,23 @@ mod tests {
             stamp: 0,
         };
         let line = |key: ForeignKey| foreign_line(&key, "d", &table);
+        let stored = StoredTable {
+            spec: TableSpec::new("d/t", Vec::new()),
+            foreign_keys: vec![key("a", "d/p")],
+        };
+        let text = |left: Option<Left>| {
+            let about = About {
+                described: Some(&table),
+                left: left.as_ref(),
+                ..About::default()
+            };
+            super::table(&stored, &about, "d.t")
+        };
+        assert!(text(None).contains("CONSTRAINT `f`"));
+        let aside = text(Some(Left::PutAside(Some("d/t".into()))));
+        assert!(aside.contains("\n-- it is d/t, which") && aside.contains("CONSTRAINT `f`"));
+        let copy = text(Some(Left::OnlyCopy(Some("d/t".into()))));
+        assert!(copy.contains("the place of d/t, which") && !copy.contains("CONSTRAINT"));
         let begin = "  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES";
         let wanted = format!("{begin} `p` (`b`) ON DELETE SET NULL");
         assert_eq!(line(key("a", "d/p")), Some(wanted));

@@ -1,7 +1,7 @@
-//! A salvage that cannot write what it reads.
+//! A salvage that cannot write what it reads, and one of tables that an ALTER TABLE was copying.
 
 use crate::place::{create, no_program_starts, Place};
-use ferrite_engine::{DupInfo, Isolation, Session};
+use ferrite_engine::{DupInfo, IndexSpec, Isolation, NewForeign, Session, TableSpec};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tools::progress::Progress;
@@ -86,4 +86,40 @@ fn a_full_disk_ends_it_at_once() {
         reads_of_some < reads / 2,
         "{reads_of_some} of {reads} reads"
     );
+}
+
+/// One that is copied, and one that is put aside for its copy.
+#[test]
+fn a_copy_is_left_out_if_its_table_is_there() {
+    let place = Place::new("copies");
+    let engine = place.open();
+    create(&engine, "d/t");
+    create(&engine, "d/#sql-backup-1-2");
+    for (copy, original) in [("d/#sql-alter-1-1", "d/t"), ("d/#sql-alter-1-2", "d/u")] {
+        let spec = TableSpec::new(copy, vec![IndexSpec::new("PRIMARY", true, 1)]);
+        let foreign = NewForeign {
+            original: Some(original.into()),
+            ..NewForeign::default()
+        };
+        let made = engine.dict().create_with_foreign(spec, 1, foreign);
+        assert!(made.is_ok(), "{copy}");
+    }
+    engine.close().unwrap();
+    let storage: Arc<dyn Storage> = place.storage();
+    let mut disk = Disk { free: usize::MAX };
+    let done = salvage(&storage, Plan::default(), &mut disk, &Progress::silent()).unwrap();
+    let names = done.tables.iter().map(|t| t.name.as_str());
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        ["d/t", "d/#sql-backup-1-2", "d/#sql-alter-1-2"]
+    );
+    let notes = [
+        "d/#sql-alter-1-1: left out: an ALTER TABLE was filling it to take the place of d/t, ",
+        "d/#sql-alter-1-2: an ALTER TABLE was filling it to take the place of d/u, which is not there",
+        "d/#sql-backup-1-2: it is d/u, which an ALTER TABLE has put aside for its copy",
+    ];
+    assert_eq!(done.notes.len(), notes.len(), "{:?}", done.notes);
+    for (note, wanted) in done.notes.iter().zip(notes) {
+        assert!(note.starts_with(wanted), "{note}");
+    }
 }
