@@ -2,7 +2,8 @@
 # One private server: its directory, its instance file, and whether it runs.
 #
 # The note DIR/ferrite.instance marks a directory as made by `./ferrite up`; no other directory is ever opened. Nothing but
-# the word `creating` in it allows what is in DIR to be removed: a note that is empty or cannot be read says nothing.
+# the word `creating` in it allows what is in DIR to be removed: a note that is empty or cannot be read says nothing. With
+# the word `replaying` it is amid a restore to a point in time, whose own server alone is started on it.
 #
 # DIR is closed to all accounts but the server's (0700), and in it are the socket (the path that people know is a link
 # to it), the password, the log, the place for LOAD DATA and INTO OUTFILE (.files) and for temporary files (.tmp).
@@ -96,12 +97,21 @@ instance_noted() { sed -n "s/^$1=//p" "$DIR/$INSTANCE_NOTE" 2>/dev/null || true;
 
 instance_exists() { [[ -f $DIR/$INSTANCE_NOTE ]]; }
 
+# instance_made: what is in DIR is whole, or a restore's own `up` (FERRITE_REPLAYING) makes it so.
+instance_made() {
+    local state
+    state=$(instance_noted state)
+    [[ $state == ready || ($state == replaying && ${FERRITE_REPLAYING:-} == "$DIR") ]]
+}
+
 # instance_check_note: dies if there is a note that does not say what DIR is. Data and `creating` do not go together.
 instance_check_note() {
     local state
     instance_exists || return 0
+    ! instance_made || return 0
     state=$(instance_noted state)
-    [[ $state != ready ]] || return 0
+    [[ $state != replaying ]] || ferrite_die "a restore was cut off, or is not done yet: $DIR is at some moment between the backup and" \
+        "the one that was asked for. Remove it (after ./ferrite down --dir $(printf '%q' "$DIR"), if a server still runs), and restore again"
     [[ $state != creating || -e $DIR/#ferrite ]] || return 0
     ferrite_die "the note $DIR/$INSTANCE_NOTE is damaged (its state is '$state'); nothing was changed" \
         "look at what is in $DIR. If it is an instance with your data, write the note anew, then run this again:" \

@@ -1,7 +1,10 @@
 # shellcheck shell=bash
 # `./ferrite restore`: a new data directory from a full backup and its increments, to a point in time if that is asked for.
 #
-# Everything is verified before anything is written. The note that makes a directory one of ./ferrite is written last.
+# Everything is verified before anything is written. The note that makes a directory one of ./ferrite is written last; while
+# the binary log is applied it says so, and nothing but this restore starts a server there.
+#
+# Locking: the directory, as by `./ferrite up`, from before the first file in it; not while the binary log is applied.
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 
@@ -10,6 +13,8 @@ RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
 RESTORE_FILES=() RESTORE_RANGE=() RESTORE_APPLIED='' RESTORE_LEFT_OUT=''
 # A directory for the socket of the server that applies it, as long as that may run.
 RESTORE_SERVER=''
+# The open directory that is locked.
+RESTORE_LOCK=''
 
 cmd_restore() {
     restore_options "$@"
@@ -126,6 +131,10 @@ restore_dir() {
     instance_paths
     account_choose "$DIR"
     mkdir -p -- "$DIR" 2>/dev/null || ferrite_die "cannot create $DIR" "check the permissions or give another directory"
+    # To verify the backup may have taken hours, in which another restore, or ./ferrite up, may have begun here.
+    exec {RESTORE_LOCK}<"$DIR"
+    flock -n "$RESTORE_LOCK" || ferrite_die "restore: another ./ferrite is using $DIR; nothing in it was changed" "give a new directory"
+    backup_new_dir restore "$DIR"
     # Closed while it is filled: what is copied brings rights of its own with it.
     chmod 700 -- "$DIR"
 }
@@ -171,7 +180,7 @@ restore_verified() {
     esac
 }
 
-# From here on it is a directory of ./ferrite.
+# From here on it is a directory of ./ferrite, ready unless the binary log is to be applied.
 restore_note() {
     [[ ! -f $RESTORE_LAST/ferrite.password ]] || install -m 600 -- "$RESTORE_LAST/ferrite.password" "$DIR/ferrite.password"
     ((EUID != 0)) || chown -R --no-dereference -- "$(id -u "$ACCOUNT"):$(id -g "$ACCOUNT")" "$DIR"
@@ -179,7 +188,9 @@ restore_note() {
     ACCESS=
     [[ ! -f $RESTORE_LAST/ferrite.password ]] || ACCESS=1
     sync -f -- "$DIR"
-    instance_note ready
+    local state=ready
+    [[ -z $RESTORE_APPLIED ]] || state=replaying
+    instance_note "$state"
 }
 
 # The binary log from the backup's position to the moment asked for, on a server that nobody else can connect to. An event
@@ -188,7 +199,9 @@ restore_replay() {
     ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#RESTORE_FILES[@]} files)"
     # A path in DIR may be longer than that of a socket can be.
     RESTORE_SERVER=$(TMPDIR=/tmp mktemp -d)
-    "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
+    # `up` takes the lock. The note keeps others out.
+    exec {RESTORE_LOCK}<&-
+    FERRITE_REPLAYING=$DIR "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
         -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
     local status=0
@@ -196,6 +209,9 @@ restore_replay() {
         "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode --max-allowed-packet=1G || status=1
     restore_server_down || status=1
     ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
+    ACCESS=$(instance_noted access)
+    sync -f -- "$DIR"
+    instance_note ready
 }
 
 restore_server_down() {

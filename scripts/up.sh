@@ -29,7 +29,7 @@ cmd_up() {
     up_start
     up_wait
     access_done
-    instance_note ready "$PID" "$PLUGIN_TIME"
+    up_note
     printf 'Ferrite is up (process %s).\n' "$PID"
     up_how_to_connect
 }
@@ -151,7 +151,7 @@ up_close_dir() {
     instance_as chmod 700 "$DIR"
     instance_as mkdir -p -m 700 "$DIR/.files" "$DIR/.tmp"
     ACCESS_UPGRADED=
-    [[ $(instance_noted state) != ready ]] || access_ready || ACCESS_UPGRADED=yes
+    ! instance_made || access_ready || ACCESS_UPGRADED=yes
 }
 
 # The server's programs and the plugin, where the account can read them. A plugin named in HA_FERRITE_SO is taken as it is.
@@ -228,7 +228,7 @@ up_linked_server_runs() {
 # A directory whose making was cut short is made again: its note says so. A new one has what up_close_dir made.
 up_create_data() {
     instance_check_note
-    [[ $(instance_noted state) != ready ]] || return 0
+    ! instance_made || return 0
     if instance_exists; then
         up_remove_half
     else
@@ -281,7 +281,14 @@ up_start() {
     command+=("${SERVER_OPTIONS[@]}")
     up_detach "${command[@]}" {UP_LOCK}<&- &
     PID=$!
-    instance_note ready "$PID" "$PLUGIN_TIME"
+    up_note
+}
+
+# Where a restore goes on when the server is up, the directory is not ready.
+up_note() {
+    local state=ready
+    [[ $(instance_noted state) != replaying ]] || state=replaying
+    instance_note "$state" "$PID" "$PLUGIN_TIME"
 }
 
 # FERRITE_ENCRYPTION_KEYS names a key file for the server's plugin file_key_management.

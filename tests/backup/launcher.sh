@@ -108,6 +108,29 @@ checks_that_end_otherwise() {
     rm -f -- "$stub"
 }
 
+# A directory that was taken while the backup was verified is left alone.
+taken_meanwhile() {
+    local dir=$WORK/taken
+    # shellcheck disable=SC2016
+    local make=(env FERRITE_ROOT="$ROOT" INTO="$dir" bash -c '
+        set -euo pipefail
+        . "$FERRITE_ROOT/scripts/lib.sh"
+        . "$FERRITE_ROOT/scripts/restore.sh"
+        RESTORE_INTO=$INTO
+        restore_dir')
+    mkdir -m 755 "$dir"
+    exec {TAKEN}<"$dir"
+    flock -n "$TAKEN"
+    expect "a directory that another one fills" 1 'another ./ferrite is using .*taken' "${make[@]}"
+    exec {TAKEN}<&-
+    touch "$dir/there"
+    expect "a directory that has been filled" 1 'taken is not empty: there is there' "${make[@]}"
+    expect "it is as it was" 0 '^755$' stat -c %a "$dir"
+    rm "$dir/there"
+    expect "an empty one" 0 '^$' "${make[@]}"
+    rmdir "$dir"
+}
+
 # contents DIR: all rows of the table that changes between the moments.
 contents() { sql "$1" "SELECT * FROM d.p ORDER BY n"; }
 
@@ -167,29 +190,41 @@ clocks() {
 
 # A directory whose name is longer than a socket's may be, and a restore that is interrupted while it applies the log.
 far_and_cut_off() {
-    local far restoring try
+    local far
     far=$WORK/$(printf 'far%.0s' {1..30})
     expect "restore far down" 0 '^The last transaction applied .* 3-1-' \
         restore "$WORK/b1" --into "$far" --until "$GTID" --binlogs "$WORK/binlogs"
     expect "far down it starts" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$far" --socket "$WORK/far.sock" --port "$PORT"
     expect "far down are the rows" 0 '^1,2,3,4$' rows "$far"
     expect "far down it is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$far"
-    # The log is applied in a moment, which this process may have slept through: then once more.
-    for try in 1 2 3 4 5; do
-        rm -rf -- "$WORK/cutoff"
-        # In a group of its own, as in a terminal; a background job of a shell would not hear an interrupt.
-        python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.setsid(); os.execv(sys.argv[1], sys.argv[1:])' \
-            "$ROOT/ferrite" restore "$WORK/b1" --into "$WORK/cutoff" --until "$GTID" --binlogs "$WORK/binlogs" >"$WORK/cutoff.out" 2>&1 &
-        restoring=$!
-        until [[ -e $WORK/cutoff/ferrite.pid || ! -e /proc/$restoring ]]; do sleep 0.02; done
-        kill -INT -- "-$restoring" 2>/dev/null || true
-        wait "$restoring" || true
-        grep -q '^Restored' "$WORK/cutoff.out" || break
-        echo "the restore was faster than the interrupt, $try times"
-    done
+    cut_off INT cutoff
     expect "what was cut off is said" 0 'the restore was cut off' cat "$WORK/cutoff.out"
     expect "no server is left" 1 '^$' pgrep -f -- "--datadir=$WORK/cutoff"
     expect "it is no instance" 1 '^$' test -e "$WORK/cutoff/ferrite.instance"
+    # As a power failure leaves it, but for the server.
+    cut_off KILL killed
+    expect "it is at no moment that was asked for" 1 'a restore was cut off' up "$WORK/killed"
+    expect "its server is shut down" 0 'cleanly|No server runs' "$ROOT/ferrite" down --dir "$WORK/killed"
+    expect "it is still none" 1 'a restore was cut off' up "$WORK/killed"
+    expect "nor for a rewind" 1 'a restore was cut off' "$ROOT/ferrite" rewind any --dir "$WORK/killed"
+}
+
+# cut_off SIGNAL NAME: a restore is ended so when its server has started to apply the log. That is over in a moment, which this
+# process may have slept through: then once more.
+cut_off() {
+    local into=$WORK/$2 restoring try
+    for try in 1 2 3 4 5; do
+        rm -rf -- "$into"
+        # In a group of its own, as in a terminal; a background job of a shell would not hear an interrupt.
+        python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.setsid(); os.execv(sys.argv[1], sys.argv[1:])' \
+            "$ROOT/ferrite" restore "$WORK/b1" --into "$into" --until "$GTID" --binlogs "$WORK/binlogs" >"$into.out" 2>&1 &
+        restoring=$!
+        until [[ -e $into/ferrite.pid || ! -e /proc/$restoring ]]; do sleep 0.02; done
+        kill "-$1" -- "-$restoring" 2>/dev/null || true
+        wait "$restoring" || true
+        grep -q '^Restored' "$into.out" || break
+        echo "the restore was faster than the signal, $try times"
+    done
 }
 
 # A backup that a statement on a MyISAM table holds up before its point in time, and a moment in between: DURING.
@@ -218,6 +253,7 @@ expect "up" 0 'Ferrite is up' up "$WORK/data"
 sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE;
     CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2)"
 checks_that_end_otherwise
+taken_meanwhile
 slow_backup
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"

@@ -104,7 +104,8 @@ fn a_copy_is_left_out_if_its_table_is_there() {
         let made = engine.dict().create_with_foreign(spec, 1, foreign);
         assert!(made.is_ok(), "{copy}");
     }
-    engine.close().unwrap();
+    engine.close();
+    let _locks = no_program_starts();
     let storage: Arc<dyn Storage> = place.storage();
     let mut disk = Disk { free: usize::MAX };
     let done = salvage(&storage, Plan::default(), &mut disk, &Progress::silent()).unwrap();
