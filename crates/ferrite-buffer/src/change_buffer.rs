@@ -303,9 +303,12 @@ impl Pool {
         shard.bytes -= cost;
         self.changes.bytes.fetch_sub(cost, Ordering::Relaxed);
         self.changes.pages.fetch_sub(1, Ordering::Relaxed);
-        if kept.redo.is_some() {
+        if let Some(redo) = &kept.redo {
             let before = self.changes.to_redo.fetch_sub(1, Ordering::Relaxed);
             assert!(before > 0, "the redo of {page} was not counted");
+            let nowhere = usize::from(redo.is_nowhere);
+            let before = self.changes.from_log.fetch_sub(nowhere, Ordering::Relaxed);
+            assert!(before >= nowhere, "{page}, nowhere, was not counted");
         }
         of.show_oldest(shard);
     }

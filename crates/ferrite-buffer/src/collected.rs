@@ -39,6 +39,8 @@ pub(crate) struct Deferred {
     pub(crate) least: Lsn,
     /// The page gets its whole content from the first record, shared or copied.
     pub(crate) creates: bool,
+    /// It is nowhere on disk, and no place becomes free when it is written.
+    pub(crate) is_nowhere: bool,
     /// None: the page has copies.
     pub(crate) records: Option<RedoOf>,
 }

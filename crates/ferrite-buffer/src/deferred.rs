@@ -22,6 +22,7 @@ use crate::kept::{ApplyRedo, Kept};
 use crate::page_prefix;
 use crate::pool::Pool;
 use crate::recover::{older_state, BlobState};
+use ferrite_store::Location;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
@@ -36,7 +37,7 @@ pub enum Shares {
 }
 
 /// What is kept for a page for which nothing was.
-fn kept_of(index: IndexId, blob: BlobState, redo: RedoOf) -> Kept {
+fn kept_of(index: IndexId, blob: BlobState, redo: RedoOf, is_nowhere: bool) -> Kept {
     let (creates, (rec, end)) = (redo.creates, redo.span);
     let least = match blob {
         BlobState::Has(lsn) if !creates => lsn,
@@ -51,6 +52,7 @@ fn kept_of(index: IndexId, blob: BlobState, redo: RedoOf) -> Kept {
         redo: Some(Deferred {
             least,
             creates,
+            is_nowhere,
             records: Some(redo),
         }),
         ..Kept::nothing_of(index, rec)
@@ -102,12 +104,17 @@ impl Pool {
             }
             return true;
         }
-        let mut kept = kept_of(index, blob, redo);
+        let at = self.store.directory().get(page).as_location();
+        let is_nowhere = at == Some(Location::FROM_LOG);
+        debug_assert!(redo.creates || !is_nowhere, "nothing makes {page}");
+        let mut kept = kept_of(index, blob, redo, is_nowhere);
         if shares == Shares::Nothing {
             kept.own_redo();
         }
         self.keep_new(of, &mut shard, page, kept);
         changes.to_redo.fetch_add(1, Ordering::Relaxed);
+        let nowhere = usize::from(is_nowhere);
+        changes.from_log.fetch_add(nowhere, Ordering::Relaxed);
         true
     }
 
@@ -170,6 +177,11 @@ impl Pool {
         });
         debug_assert!(came + pages.len() <= all, "{came} of {all} pages");
         came
+    }
+
+    /// Are there pages that no thread has taken yet?
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.changes.sweep.lock().is_empty()
     }
 
     /// The page is the last one that the sweep reads.

@@ -169,6 +169,8 @@ pub struct ChangeBuffer {
     pub(crate) sweep: Mutex<Vec<PageId>>,
     /// Pages whose redo is put off now.
     pub(crate) to_redo: AtomicUsize,
+    /// Of these, those that are nowhere on disk.
+    pub(crate) from_log: AtomicUsize,
     /// The redo that is put off, as long as pages share it: it is given back by who ends the sweep, not by who
     /// reads the last page.
     pub(crate) shared: Mutex<Option<Arc<dyn CollectedRedo>>>,
@@ -205,6 +207,7 @@ impl ChangeBuffer {
             apply_redo: OnceLock::new(),
             sweep: Mutex::new(Vec::new()),
             to_redo: AtomicUsize::new(0),
+            from_log: AtomicUsize::new(0),
             shared: Mutex::new(None),
             bytes: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
@@ -236,6 +239,11 @@ impl ChangeBuffer {
     /// Pages that lack changes of before the start.
     pub fn pages_to_redo(&self) -> usize {
         self.to_redo.load(Ordering::Relaxed)
+    }
+
+    /// Of these, pages that are nowhere on disk.
+    pub(crate) fn pages_from_log(&self) -> usize {
+        self.from_log.load(Ordering::Relaxed)
     }
 
     /// Memory that it takes in all, in bytes.
@@ -360,6 +368,7 @@ mod tests {
             redo: Some(Deferred {
                 least: Lsn(5),
                 creates: false,
+                is_nowhere: false,
                 records: Some(records),
             }),
             ..Kept::nothing_of(IndexId(1), Lsn(90))

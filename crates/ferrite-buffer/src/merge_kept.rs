@@ -5,6 +5,10 @@
 //! read. Several at a time, as in `read_ahead`: the pages come in cold, are dirty, and go with the
 //! next batches of the writer threads.
 //!
+//! With little room on the disk (`room`) it is a few at a time, and who has read them writes them: so each leaves its old
+//! place before the next one needs another, and hardly a frame is dirty because of it. While some of them cannot be
+//! written no others are read.
+//!
 //! Locking: as `read_ahead`. Nothing is held between two reads.
 
 use crate::ahead_state::together;
@@ -12,6 +16,8 @@ use crate::evict::is_for_want_of_a_frame;
 use crate::frame::Kind;
 use crate::pool::Pool;
 use crate::read_ahead::Work;
+use crate::room::MergeAllowance;
+use crate::write::WriteBatch;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{Error, Lsn, PageId, Result};
@@ -31,6 +37,8 @@ pub struct Merging {
     pages: Vec<PageId>,
     /// Changes that had been kept at the last round.
     seen: u64,
+    /// Pages that it has read while there was little room, and that could not be written.
+    unwritten: Vec<PageId>,
 }
 
 impl Pool {
@@ -40,6 +48,7 @@ impl Pool {
             work: self.reading_work(),
             pages: Vec::new(),
             seen: 0,
+            unwritten: Vec::new(),
         }
     }
 
@@ -53,57 +62,117 @@ impl Pool {
         self.changes.work.set();
     }
 
-    /// Merges some pages, those that are due. Returns how many (0: none is due), and why one of them
-    /// could not be read: its changes stay.
+    /// Merges some pages, those that are due. Returns how many (0: none is due, or there is no room for one), and why one of
+    /// them could not be read: its changes stay.
     pub fn merge_round(&self, merging: &mut Merging) -> (usize, Option<(PageId, Error)>) {
-        let changes = &self.changes;
         merging.pages.clear();
-        if self.writer.disk_full.load(Ordering::Relaxed) {
-            // It would make the frames dirty that readers need.
+        let allowance = self.allow_merges();
+        if allowance.is_none() {
+            // They are written as all others.
+            merging.unwritten.clear();
+        } else if !self.write_merged(&mut merging.unwritten) {
             return (0, None);
         }
+        self.choose_due(allowance, merging);
+        debug_assert!(merging.pages.iter().all(|p| *p != PageId::NONE));
+        let read = self.read_all(&mut merging.work, &merging.pages);
+        if allowance.is_some() {
+            merging.unwritten.extend_from_slice(&merging.pages);
+            // Else it is tried again in the next round.
+            let _all = self.write_merged(&mut merging.unwritten);
+        }
+        (merging.pages.len(), read.err())
+    }
+
+    /// The pages of this round.
+    fn choose_due(&self, allowance: Option<MergeAllowance>, merging: &mut Merging) {
+        let changes = &self.changes;
+        let (any, pressing) = allowance.map_or((usize::MAX, usize::MAX), |a| (a.any, a.pressing));
         let seen = changes.changes.get();
         let quiet = seen == merging.seen;
         merging.seen = seen;
         let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
-        self.next_of_sweep(SWEEP_PAGES, &mut merging.pages);
-        if !merging.pages.is_empty() {
+        let pages = &mut merging.pages;
+        self.next_of_sweep(SWEEP_PAGES.min(pressing), pages);
+        if !pages.is_empty() {
             // Pages that recovery has left.
-            debug_assert!(merging.pages.len() <= SWEEP_PAGES);
-        } else if changes.end_sharing() {
+            debug_assert!(pages.len() <= SWEEP_PAGES);
+            return;
+        }
+        if changes.end_sharing() {
             // Those that are left follow in the next rounds.
-            debug_assert!(merging.pages.is_empty());
-        } else if changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3 {
-            changes.fullest(&mut merging.pages);
+            return;
+        }
+        let holds_log = changes.oldest().is_some_and(|oldest| oldest < below);
+        let is_full = changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3;
+        if is_full && (allowance.is_none() || !holds_log) {
+            changes.fullest(pages);
+            pages.truncate(any);
             // As many for the log: under a dense load it is full all the time, and those that hold the log back may
             // never be the fullest. The same page twice does no harm.
-            let most = merging.pages.len() + merging.pages.len().clamp(IDLE_PAGES, ROUND_PAGES);
-            changes.older_than(below, most, &mut merging.pages);
-        } else if changes.oldest().is_some_and(|oldest| oldest < below) {
-            changes.older_than(below, ROUND_PAGES, &mut merging.pages);
+            let (below, most) = match allowance {
+                None => (
+                    below,
+                    pages.len() + pages.len().clamp(IDLE_PAGES, ROUND_PAGES),
+                ),
+                // There is hardly more than one of each shard, and no more such rounds before the next look.
+                Some(_) => (Lsn::MAX, any),
+            };
+            changes.older_than(below, most, pages);
+        } else if holds_log {
+            changes.older_than(below, ROUND_PAGES.min(pressing), pages);
         } else if quiet {
-            changes.older_than(Lsn::MAX, IDLE_PAGES, &mut merging.pages);
+            changes.older_than(Lsn::MAX, IDLE_PAGES.min(any), pages);
         }
-        debug_assert!(merging.pages.iter().all(|p| *p != PageId::NONE));
-        let read = self.read_all(&mut merging.work, &merging.pages);
-        (merging.pages.len(), read.err())
     }
 
-    /// Redoes some of the pages that recovery has left, for threads beside the one that merges. False, and the thread is
-    /// to end: there are none any more, or no page can be written, or one could not be read. That one is left to who
-    /// merges, to be told.
-    pub fn sweep_round(&self, merging: &mut Merging) -> bool {
-        if self.writer.disk_full.load(Ordering::Relaxed) {
-            return false;
+    /// Writes those of the pages that are dirty, a few at a time, and sees to it that the places they leave can be used
+    /// soon. False: some are dirty still, which are left on the list.
+    fn write_merged(&self, pages: &mut Vec<PageId>) -> bool {
+        if pages.is_empty() {
+            return true;
+        }
+        let frame_of = |page: PageId| self.store.directory().get(page).as_frame();
+        let mut batch = self.new_write_batch();
+        // Why it failed is noted.
+        let _ = self.write_frames(pages.iter().filter_map(|p| frame_of(*p)), &mut batch);
+        self.end_batch(batch);
+        self.log.request_flush(self.log.current_lsn());
+        // A writer may have had one in its hands, and failed.
+        pages.retain(|p| frame_of(*p).is_some_and(|f| self.frame(f).is_dirty()));
+        pages.is_empty()
+    }
+
+    fn write_frames(
+        &self,
+        frames: impl Iterator<Item = u32>,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
+        for f in frames {
+            while !self.copy_trial(f, batch) {
+                assert!(batch.pages() > 0, "an empty batch has no room");
+                self.write_trial(batch)?;
+            }
+        }
+        self.write_trial(batch).map(drop)
+    }
+
+    /// Redoes some of the pages that recovery has left, for threads beside the one that merges. Gives how many: 0 while there
+    /// is little room, when who merges goes on alone, a few pages at a time. None, and the thread is to end: there are none
+    /// any more, or one could not be read. That one is left to who merges, to be told.
+    pub fn sweep_round(&self, merging: &mut Merging) -> Option<usize> {
+        if self.is_short_of_room() && self.is_sweeping() {
+            return Some(0);
         }
         merging.pages.clear();
         self.next_of_sweep(SWEEP_PAGES, &mut merging.pages);
         debug_assert!(merging.pages.len() <= SWEEP_PAGES);
         if let Err((page, _)) = self.read_all(&mut merging.work, &merging.pages) {
             self.sweep_last(page);
-            return false;
+            return None;
         }
-        !merging.pages.is_empty()
+        let redone = merging.pages.len();
+        (redone > 0).then_some(redone)
     }
 
     /// Reads the pages, as far as there are frames at once. Gives the number of those that came.

@@ -7,12 +7,18 @@
 //! that a database that has filled its disk is not stuck. Every round of a writer looks again, so
 //! no refusal lasts longer than its reason.
 //!
+//! Pages that are not in memory and lack changes (`change_buffer`, `deferred`) need places, too. One that is on disk
+//! leaves its old place when it is written: a few places do for all of these, one after the other, as long as no more
+//! of them are read at a time, and each is written before the next. So that is what `merge_kept` does here: it reads
+//! what a look at the room has found places for beside what deletions need, and a few pages more only if recovery, or
+//! the length of the log, waits for them. If it read none, nothing would ever come of the room that they leave.
+//!
 //! Invariant: `trial` is at least 1. Locking: `failure` is a leaf.
 
 use crate::pool::Pool;
 use crate::write::WriteBatch;
 use ferrite_store::Ahead;
-use ferrite_sync::atomic::Ordering;
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{Error, Result};
 
@@ -20,6 +26,30 @@ use ferrite_types::{Error, Result};
 /// clean ones. With each failure it is half as many, down to one page, which may find room where two
 /// do not, and leaves its old place; with each success twice as many.
 const TRIAL_PAGES: usize = 8;
+/// Pages that may be read for the changes that they lack, between two looks at the room, if there are so many places more
+/// than deletions need.
+const MERGED_PAGES: usize = 64;
+const _: () = assert!(TRIAL_PAGES <= MERGED_PAGES);
+/// These take no more than one part in so many of the frames.
+const MERGED_SHARE: usize = 32;
+
+/// What a look at the room has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Room {
+    /// Places that what is to be written needs.
+    needed: usize,
+    /// There are so many, and some for deletions.
+    is_enough: bool,
+}
+
+/// How many pages may be read for the changes that they lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MergeAllowance {
+    /// Whichever they are.
+    pub(crate) any: usize,
+    /// Of those that recovery or the log waits for: no fewer.
+    pub(crate) pressing: usize,
+}
 
 impl Pool {
     /// So many pages were written, or could not be.
@@ -46,26 +76,75 @@ impl Pool {
     pub(crate) fn note_room(&self, grown: &Result<Ahead>) {
         match grown {
             Ok(Ahead::Busy) => {}
-            Err(e) => match self.has_room() {
+            Err(e) => match self.look_for_room().is_enough {
                 true => self.note_little(e),
                 false => self.note_failure(e),
             },
-            // Free space enough, and pages find hardly any: that one did says little of the next.
-            Ok(Ahead::Enough)
-                if self.is_tight() && self.to_be_written() > 0 && !self.has_room() => {}
-            _ => self.note_success(),
+            Ok(Ahead::Enough) if self.is_tight() => {
+                // Free space enough, and pages find hardly any: that one did says little of the next.
+                let room = self.look_for_room();
+                if room.is_enough || room.needed == 0 {
+                    self.note_success();
+                }
+            }
+            Ok(_) => self.note_success(),
         }
     }
 
-    /// Pages that are dirty, or will be when they are read.
-    fn to_be_written(&self) -> usize {
-        self.dirty_pages() + self.changes.pages()
+    /// Could all that is to be written be written now, and more?
+    fn look_for_room(&self) -> Room {
+        self.find_room(self.places_needed())
     }
 
-    /// Could all dirty pages be written now, and more? A walk over frames and free space.
+    /// Is there room for so many pages, and a few more? A walk over the free space. Says how many may be merged.
     #[cold]
-    fn has_room(&self) -> bool {
-        self.store.has_room_for(self.to_be_written() as u64)
+    fn find_room(&self, needed: usize) -> Room {
+        let has = |pages: usize| self.store.has_room_for(pages as u64);
+        let merges = has(needed + MERGED_PAGES);
+        let may_merge = if merges { MERGED_PAGES } else { 0 };
+        self.writer.may_merge.store(may_merge, Ordering::Relaxed);
+        Room {
+            needed,
+            is_enough: merges || has(needed),
+        }
+    }
+
+    /// Places that what is to be written needs at the same time: a walk over all frames. Of the pages that lack changes
+    /// all that are nowhere on disk, and of the others as many as are read at a time.
+    #[cold]
+    fn places_needed(&self) -> usize {
+        // Before the dirty ones, which they become: counted twice rather than not at all.
+        let (waiting, nowhere) = (self.changes.pages(), self.changes.pages_from_log());
+        let on_disk = waiting.saturating_sub(nowhere);
+        self.dirty_pages() + nowhere + on_disk.min(TRIAL_PAGES)
+    }
+
+    /// Is there so little room that pages are merged with care?
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is(&self.writer.disk_full) || is(&self.writer.little_room) || self.is_tight()
+    }
+
+    /// How many pages may be read now for the changes that they lack; None: there is room, for as many as one likes. What
+    /// this gives is taken: it is for one round, and each of them is to be written before the next
+    /// ([`Pool::write_merged`]).
+    pub(crate) fn allow_merges(&self) -> Option<MergeAllowance> {
+        if !self.is_short_of_room() {
+            return None;
+        }
+        // If they cannot be written after all, readers lack no more than these frames.
+        let most = self.most_copied().min(self.frames.limit() / MERGED_SHARE);
+        let any = self.writer.may_merge.swap(0, Ordering::Relaxed).min(most);
+        let pressing = any.max(most.min(TRIAL_PAGES));
+        assert!(pressing > 0, "changes are never merged");
+        Some(MergeAllowance { any, pressing })
+    }
+
+    /// Why dirty pages find no place, if they do not: a write of some has failed of late, and there are some.
+    pub fn why_pages_wait(&self) -> Option<Error> {
+        let why = self.write_failure()?;
+        // Without that it may only be that there is no room for more of them.
+        (self.is_tight() && self.dirty_pages() > 0).then_some(why)
     }
 
     /// Pages that are copied into a batch before it is written.
@@ -83,6 +162,17 @@ impl Pool {
     /// As [`Pool::copy_into`]; few pages after none could be written.
     pub(crate) fn copy_trial(&self, f: u32, batch: &mut WriteBatch) -> bool {
         batch.pages() < self.most_copied() && self.copy_into(f, batch)
+    }
+
+    /// Writes the batch, and notes what came of it.
+    ///
+    /// # Errors
+    /// As [`Pool::write_out`].
+    pub(crate) fn write_trial(&self, batch: &mut WriteBatch) -> Result<usize> {
+        let tried = batch.pages();
+        let written = self.write_out(batch);
+        self.note_trial(tried, written.is_ok());
+        written.inspect_err(|e| self.note_failure(e))
     }
 
     pub(crate) fn note_failure(&self, error: &Error) {
@@ -133,3 +223,7 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

@@ -42,11 +42,14 @@ impl Pool {
     /// time, as long as there are free frames. Gives the number of pages that came; None: there is no room
     /// for more.
     pub fn warm_up(&self, merging: &mut Merging, pages: &[PageId]) -> Option<usize> {
+        let is_short = self.is_short_of_room();
         let mut placed: Vec<(u64, PageId)> = pages
             .iter()
             .filter_map(|page| {
                 let at = self.store.directory().get(*page).as_location()?;
-                Some((at.granule(), *page))
+                // With little room those that lack changes come a few at a time (`merge_kept`).
+                let comes = !is_short || !self.changes.has(*page);
+                comes.then_some((at.granule(), *page))
             })
             .collect();
         placed.sort_unstable();

@@ -364,19 +364,11 @@ impl Pool {
         // Before all that waits for the disk.
         self.writer.end_look();
         let grown = self.store.grow_ahead();
-        let tried = batch.copied.len();
-        let written = self.write_out(batch);
-        self.note_trial(tried, written.is_ok());
-        match written {
-            Ok(count) => {
-                self.note_room(&grown);
-                count > 0 || cleared > 0
-            }
-            Err(e) => {
-                self.note_failure(&e);
-                false
-            }
-        }
+        let Ok(count) = self.write_trial(batch) else {
+            return false;
+        };
+        self.note_room(&grown);
+        count > 0 || cleared > 0
     }
 
     /// Pages first changed before the checkpointer's mark, oldest first.

@@ -286,7 +286,7 @@ fn comes_with(pool: &Pool, is_there: impl Fn() -> bool) -> bool {
 }
 
 /// Blobs of that many bytes fill the store to the end of the disk: where they are.
-fn fill_up(pool: &Pool, disk: &SimStorage, bytes: usize) -> Vec<Location> {
+pub(crate) fn fill_up(pool: &Pool, disk: &SimStorage, bytes: usize) -> Vec<Location> {
     let page = vec![1; bytes];
     let mut placed = Vec::new();
     for pages in [32, 1] {

@@ -42,6 +42,8 @@ pub struct WriterState {
     pub(crate) trial: AtomicUsize,
     /// Changes are refused but deletions.
     pub(crate) little_room: AtomicBool,
+    /// Pages that may be merged until the next look, while there is little room.
+    pub(crate) may_merge: AtomicUsize,
     pub(crate) failure: Mutex<Option<Error>>,
 }
 
@@ -59,6 +61,7 @@ impl WriterState {
             impatient: AtomicBool::new(false),
             trial: AtomicUsize::new(usize::MAX),
             little_room: AtomicBool::new(false),
+            may_merge: AtomicUsize::new(0),
             failure: Mutex::new(None),
         }
     }

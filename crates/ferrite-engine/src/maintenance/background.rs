@@ -265,7 +265,8 @@ impl Engine {
     /// The backup and the oldest snapshot go if dirty pages have found no room for a while. Whoever changes rows
     /// asks for room itself (`make_room`); a rollback or a reader that waits for a frame does not.
     fn drop_snapshots_for_pages(&self, full_since_us: &mut Option<u64>) {
-        if !matches!(self.pool.write_failure(), Some(Error::DiskFull(_))) {
+        // Not while all that is dirty is written, and there is merely no room for more of it.
+        if !matches!(self.pool.why_pages_wait(), Some(Error::DiskFull(_))) {
             *full_since_us = None;
             return;
         }

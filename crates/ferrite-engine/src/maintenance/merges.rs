@@ -2,8 +2,8 @@
 //! `ferrite_buffer`'s modules `merge_kept` and `deferred`.
 //!
 //! Behind a start others help it (`Engine::sweep_beside`): one thread among many that serve clients would get little of the
-//! processors. A helper ends when no page is left that nobody has taken, at a page that cannot be read, which is then for this
-//! thread to tell, and when pages cannot be written.
+//! processors. A helper ends when no page is left that nobody has taken, and at a page that cannot be read, which is then for
+//! this thread to tell. While there is little room on the disk it rests.
 //!
 //! Locking: none of its own.
 
@@ -94,7 +94,13 @@ impl Engine {
     fn sweep_beside(&self) {
         let mut merging = self.pool.merging();
         let goes_on = || !self.stopping() && !self.merges_held.load(Ordering::Relaxed);
-        while goes_on() && self.pool.sweep_round(&mut merging) {}
+        while goes_on() {
+            match self.pool.sweep_round(&mut merging) {
+                None => return,
+                Some(0) => thread::sleep_us(PAUSE_US),
+                Some(_) => {}
+            }
+        }
     }
 
     fn merge_until_stopped(&self, mut sweep: Sweep) {
@@ -147,3 +153,7 @@ impl Engine {
         format!("index {name} of table {}", table.spec.name)
     }
 }
+
+#[cfg(test)]
+#[path = "merges_tests.rs"]
+mod tests;

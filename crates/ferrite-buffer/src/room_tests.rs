@@ -1,0 +1,209 @@
+//! A full disk beside pages that lack changes: deletions are let in, and the pages get their changes.
+
+use super::*;
+use crate::collected::{CollectedRedo, RedoOf};
+use crate::frame::Kind;
+use crate::read_ahead::tests::new_leaf_of;
+use crate::recover::BlobState;
+use crate::write_tests::{build, fill_up, new_inner, pool_on, INDEX};
+use crate::Shares;
+use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_redo::Appended;
+use ferrite_store::Location;
+use ferrite_sync::thread::{self, JoinHandle};
+use ferrite_sync::Arc;
+use ferrite_types::format::record_kind;
+use ferrite_types::{Lsn, PageId, PAGE_BYTES};
+
+/// Pages that lack something. The pool has 256 frames.
+const PAGES: usize = 300;
+
+/// A record whose operation is that text.
+struct One(Lsn, [u8; 1]);
+
+impl CollectedRedo for One {
+    fn record(&self, _: usize) -> (Lsn, &[u8]) {
+        (self.0, &self.1)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        1
+    }
+}
+
+fn start_writer(pool: &Arc<Pool>) -> JoinHandle<()> {
+    let pool = pool.clone();
+    thread::spawn("writer", move || pool.run_writer())
+}
+
+fn wait_until(pool: &Pool, what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        pool.wake_writer();
+        if done() {
+            return;
+        }
+        thread::sleep_ms(5);
+    }
+    panic!("{what} does not come");
+}
+
+/// Merges until nothing is left. The log has no threads of its own here.
+fn merge_all(pool: &Pool) {
+    let mut merging = pool.merging();
+    wait_until(pool, "the end of merging", || {
+        let (_, failed) = pool.merge_round(&mut merging);
+        assert_eq!(failed, None);
+        pool.log().flush_to(pool.log().current_lsn());
+        pool.change_buffer().pages() == 0
+    });
+}
+
+/// A pool, and pages of it that are on disk and not in memory.
+fn pool_of_pages(disk: &SimStorage, new: impl Fn(&Pool) -> PageId) -> (Arc<Pool>, Vec<PageId>) {
+    let pool = pool_on(disk);
+    pool.set_apply_kept(Box::new(|page, op, came_to| {
+        page[40] = op[0];
+        // More than a delta has: the page is written as a whole.
+        came_to.resize(PAGE_BYTES, op[0]);
+        Ok(())
+    }));
+    pool.set_apply_redo(Box::new(|page, ops| {
+        build(page, ops[0]);
+        Ok(())
+    }));
+    pool.set_change_buffer(25);
+    let mut pages = Vec::new();
+    while pages.len() < PAGES {
+        pages.extend((0..PAGES / 4).map(|_| new(&pool)));
+        pool.make_cold().unwrap();
+        for f in 0..pool.frame_count() as u32 {
+            if pool.frame(f).kind() == Kind::Inner {
+                pool.evict_clean(f, Kind::Inner);
+            }
+        }
+        pool.reclaim_retired();
+    }
+    assert!(pages.iter().all(|page| pool.is_away(*page)));
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    (pool, pages)
+}
+
+/// The files are full, but for places for about so many long pages, and get no longer: by what they are filled with.
+fn leave_free(pool: &Pool, disk: &SimStorage, places: usize) -> Vec<Location> {
+    let mut full = fill_up(pool, disk, 16_300);
+    full.drain(..places)
+        .for_each(|at| pool.store().free_now(at));
+    let grown = pool.store().grow_ahead();
+    assert!(matches!(grown, Err(Error::DiskFull(_))), "{grown:?}");
+    full
+}
+
+/// No place is lost, or anybody's twice.
+fn check_space(pool: &Pool, filled_with: &[Location]) {
+    filled_with.iter().for_each(|at| pool.store().free_now(*at));
+    assert_eq!(pool.check_space(), Ok(()));
+}
+
+fn text_of(pool: &Pool, page: PageId) -> u8 {
+    pool.read_in(page).unwrap();
+    let f = pool.store().directory().get(page).as_frame().unwrap();
+    // SAFETY: nobody changes the page; the writer may read it.
+    unsafe { pool.arena().page(f)[40] }
+}
+
+/// Each of them leaves its place to the next one: that there is none for all of them at a time is no reason to refuse
+/// deletions, or to leave the pages as they are.
+#[test]
+fn pages_with_changes_that_are_kept_do_not_keep_deletions_out() {
+    let disk = SimStorage::new(31);
+    let (pool, pages) = pool_of_pages(&disk, |pool| new_leaf_of(pool, INDEX, 1));
+    for page in &pages {
+        let away = pool.away_page(*page, INDEX, 20).expect("it is in memory");
+        away.append(record_kind::MINI_TXN, b"", &[7]);
+    }
+    assert_eq!(pool.change_buffer().pages(), PAGES);
+    let filled_with = leave_free(&pool, &disk, 200);
+    let writer = start_writer(&pool);
+    wait_until(&pool, "a refusal", || pool.refusal(false).is_some());
+    assert_eq!(pool.refusal(true), None, "deletions are refused");
+    merge_all(&pool);
+    assert_eq!(pool.dirty_pages(), 0, "they are left to the writers");
+    assert_eq!(pool.refusal(true), None, "room is lost");
+    assert!(pages.iter().all(|page| text_of(&pool, *page) == 7));
+    pool.stop_writer();
+    writer.join().unwrap();
+    check_space(&pool, &filled_with);
+}
+
+fn redo_of(at: &Appended, text: u8, creates: bool) -> RedoOf {
+    RedoOf {
+        all: Arc::new(One(at.end, [text])),
+        nths: 0..1,
+        span: (at.start, at.end),
+        creates,
+    }
+}
+
+/// The pages, and 20 that are nowhere on disk, lack redo.
+fn put_off(pool: &Pool, pages: &mut Vec<PageId>) {
+    let at = pool.log().append(record_kind::MINI_TXN, &[b"redo"]);
+    let on_disk = pages.len();
+    pages.extend((0..20).map(|_| pool.alloc_page(INDEX)));
+    for (n, page) in pages.iter().enumerate() {
+        let redo = redo_of(&at, 9, n >= on_disk);
+        assert!(pool.put_off_redo((*page, INDEX), BlobState::Old, redo, Shares::All));
+    }
+    assert_eq!(pool.change_buffer().pages_from_log(), 20);
+    pool.sweep_in_order(pages.clone(), Arc::new(One(at.end, [9])));
+}
+
+/// Behind a start on a full disk there are not enough places even for deletions: all pages are redone nevertheless, and then
+/// there are. Nothing has failed to be written meanwhile.
+#[test]
+fn redo_behind_a_start_goes_on_while_there_are_few_places() {
+    let disk = SimStorage::new(32);
+    let (pool, mut pages) = pool_of_pages(&disk, new_inner);
+    put_off(&pool, &mut pages);
+    let filled_with = leave_free(&pool, &disk, 52);
+    let writer = start_writer(&pool);
+    wait_until(&pool, "a refusal", || pool.refusal(true).is_some());
+    assert_eq!(pool.why_pages_wait(), None, "no page is dirty");
+    let mut beside = pool.merging();
+    assert_eq!(pool.sweep_round(&mut beside), Some(0), "it is one too many");
+    merge_all(&pool);
+    assert_eq!(pool.sweep_round(&mut beside), None);
+    assert_eq!(pool.change_buffer().pages_from_log(), 0);
+    assert_eq!(pool.why_pages_wait(), None, "all was written");
+    wait_until(&pool, "room", || pool.refusal(true).is_none());
+    assert!(pages.iter().all(|page| text_of(&pool, *page) == 9));
+    pool.stop_writer();
+    writer.join().unwrap();
+    check_space(&pool, &filled_with);
+}
+
+/// No page can be written at all: no more are made dirty than the first few, until they can be.
+#[test]
+fn pages_that_cannot_be_written_keep_others_from_being_merged() {
+    let disk = SimStorage::new(33);
+    let (pool, mut pages) = pool_of_pages(&disk, new_inner);
+    put_off(&pool, &mut pages);
+    disk.inject_lasting(Fault::Full, "store.");
+    new_inner(&pool);
+    pool.flush_below(Lsn::MAX);
+    let writer = start_writer(&pool);
+    wait_until(&pool, "a failure", || pool.why_pages_wait().is_some());
+    let mut merging = pool.merging();
+    let first = pool.merge_round(&mut merging).0;
+    assert!((1..=TRIAL_PAGES).contains(&first), "{first} pages at first");
+    for _ in 0..50 {
+        assert_eq!(pool.merge_round(&mut merging), (0, None));
+    }
+    assert!(pool.dirty_pages() <= 1 + TRIAL_PAGES);
+    wait_until(&pool, "a failure again", || pool.why_pages_wait().is_some());
+    disk.clear_faults();
+    merge_all(&pool);
+    wait_until(&pool, "room", || pool.why_pages_wait().is_none());
+    assert!(pages.iter().all(|page| text_of(&pool, *page) == 9));
+    pool.stop_writer();
+    writer.join().unwrap();
+}

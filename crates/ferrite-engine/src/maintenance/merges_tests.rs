@@ -1,0 +1,152 @@
+//! The change buffer on a full disk, beside a snapshot that keeps the places which pages leave.
+
+use crate::catalog::spec::{IndexSpec, TableSpec};
+use crate::catalog::table::Table;
+use crate::rows::write::{DupInfo, Entry};
+use crate::snapshots::ServerState;
+use crate::testing::{config, open_with};
+use crate::transaction::session::Session;
+use crate::{Config, Engine};
+use ferrite_io::sim::SimStorage;
+use ferrite_store::Ahead;
+use ferrite_sync::{thread, Arc};
+
+/// Every second one: 9 MiB in the index, a pool of 4 MiB.
+const ROWS: u64 = 60_000;
+const ROW: [u8; 120] = [0; 120];
+/// Rows of the clustered index on a page: no fewer.
+const OF_A_PAGE: u64 = 150;
+/// Rows that are deleted before all that is dirty is written.
+const DELETED: u64 = 30;
+
+/// In no order, and long.
+fn wide(n: u64) -> [u8; 200] {
+    let mut key = [0; 200];
+    key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    key
+}
+
+fn entry(key: &[u8]) -> Entry<'_> {
+    Entry {
+        index_no: 1,
+        check_unique: false,
+        key,
+        payload: b"",
+    }
+}
+
+fn insert(s: &mut Session, t: &Arc<Table>, n: u64) {
+    let (key, dup) = (wide(n), &mut DupInfo::default());
+    s.insert_row(t, Some(&n.to_be_bytes()), &ROW, &[entry(&key)], false, dup)
+        .unwrap();
+}
+
+fn delete(s: &mut Session, t: &Arc<Table>, n: u64) {
+    s.delete_row(t, &n.to_be_bytes(), &[entry(&wide(n))])
+        .unwrap();
+    s.commit(false).unwrap();
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if done() {
+            return;
+        }
+        thread::sleep_ms(5);
+    }
+    panic!("{what} does not come");
+}
+
+fn table_with_index(engine: &Engine) -> Arc<Table> {
+    let indexes = vec![
+        IndexSpec::new("PRIMARY", true, 1),
+        IndexSpec::new("k", false, 1),
+    ];
+    let spec = TableSpec::new("d/t", indexes);
+    engine.dict.create_table(spec, 1).unwrap()
+}
+
+/// The disk gets full, with nothing dirty: deleted rows make pages move, and the places that they leave are the
+/// snapshot's. Gives the next row that is there.
+fn fill_the_disk(engine: &Engine, disk: &SimStorage, s: &mut Session, t: &Arc<Table>) -> u64 {
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut next = 0;
+    for _ in 0..200 {
+        for _ in 0..DELETED {
+            assert!(next < ROWS, "it does not get full");
+            delete(s, t, next);
+            next += OF_A_PAGE;
+        }
+        let kept = engine.kept_snapshots().len();
+        assert_eq!(kept, 1, "deletions were refused until it gave way");
+        engine.pool.make_cold().unwrap();
+        engine.flush_log();
+        engine.store.reclaim(engine.log.durable_lsn());
+        // Until the writers have seen it, or places have become free once more.
+        while !matches!(engine.store.grow_ahead(), Ok(Ahead::Enough | Ahead::Grown)) {
+            if engine.pool.refusal(false).is_some() {
+                return next;
+            }
+            engine.pool.wake_writer();
+            thread::sleep_ms(1);
+        }
+        if next + DELETED * OF_A_PAGE >= ROWS {
+            // The rows behind those.
+            next = next % OF_A_PAGE + 2;
+        }
+    }
+    panic!("it does not get full");
+}
+
+/// Nearly every leaf of an index lacks changes that are kept, and the disk has no room for all of them at a time: rows
+/// can be deleted, the changes are merged, and the snapshot stays.
+#[test]
+fn pages_that_wait_for_changes_keep_no_deletion_out_and_cost_no_snapshot() {
+    let disk = SimStorage::new(58);
+    let settings = Config {
+        log_budget_bytes: 1 << 30,
+        log_segment_bytes: 64 << 20,
+        store_segment_bytes: 8 << 20,
+        ..config()
+    };
+    let engine = open_with(&disk, settings);
+    // It would read leaves.
+    engine.set("purge_paused", 1).unwrap();
+    let t = table_with_index(&engine);
+    let mut s = Session::new(&engine, 0, 1);
+    (0..ROWS).step_by(2).for_each(|n| insert(&mut s, &t, n));
+    s.commit(false).unwrap();
+    engine.pool.make_cold().unwrap();
+    let mut job = engine.begin_snapshot("a").unwrap();
+    job.fix();
+    job.finish(&ServerState::default()).unwrap();
+
+    engine.hold_merges(true);
+    for first in [1, 31, 61, 91] {
+        // No leaf is in memory.
+        engine.pool.make_cold().unwrap();
+        (first..ROWS)
+            .step_by(120)
+            .for_each(|n| insert(&mut s, &t, n));
+        s.commit(false).unwrap();
+    }
+    let waiting = || engine.pool.change_buffer().pages();
+    assert!(waiting() > 350, "{} pages", waiting());
+    let next = fill_the_disk(&engine, &disk, &mut s, &t);
+    // Long enough for dirty pages to cost a snapshot.
+    thread::sleep_ms(1500);
+    assert_eq!(engine.pool.refusal(true), None, "deletions are refused");
+    assert_eq!(engine.kept_snapshots().len(), 1);
+    delete(&mut s, &t, next);
+    let before = waiting();
+    engine.hold_merges(false);
+    wait_until("merging", || waiting() + 50 <= before);
+    delete(&mut s, &t, next + 2);
+    assert_eq!(engine.kept_snapshots().len(), 1);
+    engine.drop_snapshot("a").unwrap();
+    wait_until("the end of merging", || waiting() == 0);
+    drop((s, t));
+    disk.set_capacity(None);
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+}
