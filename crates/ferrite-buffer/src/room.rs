@@ -4,8 +4,8 @@
 //! shorter than they should be and get no longer: what was let in is to be written out, and
 //! rollbacks, which move pages, are to find places for them. Deletions make room in the end: they
 //! are let in as long as the free space has places for all pages that are dirty and a few more, so
-//! that a database that has filled its disk is not stuck. Every round of a writer looks again, so
-//! no refusal lasts longer than its reason.
+//! that a database that has filled its disk is not stuck. Writers look again and again, so
+//! no refusal lasts much longer than its reason.
 //!
 //! Pages that are not in memory and lack changes (`change_buffer`, `deferred`) need places, too. One that is on disk
 //! leaves its old place when it is written: a few places do for all of these, one after the other, as long as no more
@@ -13,12 +13,17 @@
 //! what a look at the room has found places for beside what deletions need, and a few pages more only if recovery, or
 //! the length of the log, waits for them. If it read none, nothing would ever come of the room that they leave.
 //!
-//! Invariant: `trial` is at least 1. Locking: `failure` is a leaf.
+//! A look goes over all frames and over the free space. One writer looks at a time, and what it has found holds for some
+//! time, in proportion to how long it took.
+//!
+//! Invariant: `trial` is at least 1. Locking: `next_look_us` is tried, never waited for, and above the store's space lock;
+//! `failure` is a leaf.
 
 use crate::pool::Pool;
 use crate::write::WriteBatch;
 use ferrite_store::Ahead;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
+use ferrite_sync::time;
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{Error, Result};
 
@@ -32,6 +37,10 @@ const MERGED_PAGES: usize = 64;
 const _: () = assert!(TRIAL_PAGES <= MERGED_PAGES);
 /// These take no more than one part in so many of the frames.
 const MERGED_SHARE: usize = 32;
+/// What a look has found holds so many times as long as the look took ...
+const LOOK_FACTOR: u64 = 10;
+/// ... but no longer than that, in us: a process that is stopped amid one must not refuse changes for an hour.
+const LOOK_MOST_US: u64 = 1_000_000;
 
 /// What a look at the room has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,14 +85,16 @@ impl Pool {
     pub(crate) fn note_room(&self, grown: &Result<Ahead>) {
         match grown {
             Ok(Ahead::Busy) => {}
-            Err(e) => match self.look_for_room().is_enough {
-                true => self.note_little(e),
-                false => self.note_failure(e),
+            Err(e) => match self.look_for_room() {
+                Some(room) if room.is_enough => self.note_little(e),
+                Some(_) => self.note_failure(e),
+                // What was found last holds.
+                None => {}
             },
             Ok(Ahead::Enough) if self.is_tight() => {
                 // Free space enough, and pages find hardly any: that one did says little of the next.
-                let room = self.look_for_room();
-                if room.is_enough || room.needed == 0 {
+                let found = self.look_for_room();
+                if found.is_some_and(|room| room.is_enough || room.needed == 0) {
                     self.note_success();
                 }
             }
@@ -91,9 +102,17 @@ impl Pool {
         }
     }
 
-    /// Could all that is to be written be written now, and more?
-    fn look_for_room(&self) -> Room {
-        self.find_room(self.places_needed())
+    /// Could all that is to be written be written now, and more? None: somebody else is looking, or has a short time ago.
+    fn look_for_room(&self) -> Option<Room> {
+        let mut next_us = self.writer.next_look_us.try_lock()?;
+        let begun_us = time::now_us();
+        if begun_us < *next_us {
+            return None;
+        }
+        let room = self.find_room(self.places_needed());
+        let now_us = time::now_us();
+        *next_us = next_look_us(begun_us, now_us);
+        Some(room)
     }
 
     /// Is there room for so many pages, and a few more? A walk over the free space. Says how many may be merged.
@@ -222,6 +241,12 @@ impl Pool {
             false => wish,
         }
     }
+}
+
+/// When there may be the next look, us, after one from and to these times.
+fn next_look_us(begun_us: u64, now_us: u64) -> u64 {
+    debug_assert!(begun_us <= now_us, "{begun_us} to {now_us}");
+    now_us + ((now_us - begun_us) * LOOK_FACTOR).min(LOOK_MOST_US)
 }
 
 #[cfg(test)]

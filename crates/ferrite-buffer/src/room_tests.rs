@@ -207,3 +207,39 @@ fn pages_that_cannot_be_written_keep_others_from_being_merged() {
     pool.stop_writer();
     writer.join().unwrap();
 }
+
+/// A look goes over all frames: with several writers one is at it, and not all the time.
+#[test]
+fn one_writer_looks_at_a_time() {
+    let disk = SimStorage::new(34);
+    let pool = pool_on(&disk);
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    leave_free(&pool, &disk, 1);
+    let grown = pool.store().grow_ahead();
+    let looking = pool.writer.next_look_us.lock();
+    pool.note_room(&grown);
+    assert_eq!(pool.refusal(true), None, "it has looked beside the other");
+    drop(looking);
+    let soon_us = time::now_us() + 60_000_000;
+    *pool.writer.next_look_us.lock() = soon_us;
+    pool.note_room(&grown);
+    assert_eq!(pool.refusal(true), None, "it has looked too soon");
+    *pool.writer.next_look_us.lock() = 0;
+    pool.note_room(&grown);
+    assert!(pool.refusal(true).is_some(), "there is no room");
+    // What was found holds.
+    *pool.writer.next_look_us.lock() = soon_us;
+    pool.note_room(&grown);
+    assert!(pool.refusal(true).is_some(), "it is forgotten");
+}
+
+#[test]
+fn the_longer_a_look_takes_the_later_is_the_next_one() {
+    assert_eq!(next_look_us(1000, 1000), 1000);
+    assert_eq!(next_look_us(1000, 1020), 1220);
+    let slow = next_look_us(0, 50_000);
+    assert_eq!(slow, 550_000);
+    // The process was stopped for an hour meanwhile.
+    let hour_us = 3_600_000_000;
+    assert_eq!(next_look_us(0, hour_us), hour_us + LOOK_MOST_US);
+}

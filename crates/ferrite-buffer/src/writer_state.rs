@@ -14,7 +14,7 @@
 //! came before it was seen by it, who came later has set the event. (A store before a wake may become visible after the
 //! wake's loads, but not as late as a whole look; there is no fence, and the pause is the limit in any case.)
 //!
-//! Locking: `failure` is a leaf.
+//! Locking: `failure` is a leaf; `next_look_us`: see `room`.
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Event, Mutex};
@@ -42,6 +42,8 @@ pub struct WriterState {
     pub(crate) trial: AtomicUsize,
     /// Changes are refused but deletions.
     pub(crate) little_room: AtomicBool,
+    /// When the room may be looked at again, us; held by who looks (`room`).
+    pub(crate) next_look_us: Mutex<u64>,
     /// Pages that may be merged until the next look, while there is little room.
     pub(crate) may_merge: AtomicUsize,
     pub(crate) failure: Mutex<Option<Error>>,
@@ -61,6 +63,7 @@ impl WriterState {
             impatient: AtomicBool::new(false),
             trial: AtomicUsize::new(usize::MAX),
             little_room: AtomicBool::new(false),
+            next_look_us: Mutex::new(0),
             may_merge: AtomicUsize::new(0),
             failure: Mutex::new(None),
         }
