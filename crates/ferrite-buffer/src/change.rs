@@ -315,27 +315,56 @@ impl Pool {
     }
 
     /// These pages are no more; where they and their deltas live on disk.
+    ///
+    /// Nobody uses the index, but its pages may be in others' hands: who reads one ahead, or for the changes that it
+    /// lacks, has its latch over the whole read, and who writes it for a moment. For that the map lock, which all writers
+    /// and splits need, does not wait: such a page goes behind the others, with no lock held meanwhile. It is nobody
+    /// else's until then: ids go back with the extents, at the end.
     fn drop_batch(&self, batch: &[PageId], homes: &mut Vec<Location>) {
         debug_assert!(batch.len() <= DROP_BATCH, "{} at once", batch.len());
-        // Nobody uses the index, so no thread holds one of its latches while it waits for the
-        // map lock, and taking them below that lock cannot hang; the writer only takes shared
-        // ones and never under the map lock.
-        let _map = self.map_lock.lock();
-        for page in batch {
-            homes.extend(self.drop_one(*page));
-            // After the word: a dump of the map reads deltas first.
-            homes.push(self.store.swap_delta(*page, Location::NONE));
+        let mut busy = Vec::new();
+        {
+            let _map = self.map_lock.lock();
+            busy.extend(batch.iter().filter(|page| !self.drop_one(**page, homes)));
+        }
+        for page in busy {
+            while !self.drop_alone(page, homes) {
+                if let Some(f) = self.store.directory().get(page).as_frame() {
+                    let latch = &self.frame(f).latch;
+                    latch.exclusive();
+                    latch.unlock_exclusive();
+                }
+            }
+            debug_assert!(self.store.directory().get(page).is_free(), "{page} is back");
         }
     }
 
-    /// The page is no more; where it lives on disk. None: there was none.
-    fn drop_one(&self, page: PageId) -> Option<Location> {
+    fn drop_alone(&self, page: PageId, homes: &mut Vec<Location>) -> bool {
+        let _map = self.map_lock.lock();
+        self.drop_one(page, homes)
+    }
+
+    /// The page is no more; where it and its delta live on disk. False: somebody has its latch. Caller holds the map lock.
+    fn drop_one(&self, page: PageId, homes: &mut Vec<Location>) -> bool {
+        let Some(home) = self.drop_word(page) else {
+            return false;
+        };
+        homes.push(home);
+        // After the word: a dump of the map reads deltas first.
+        homes.push(self.store.swap_delta(page, Location::NONE));
+        true
+    }
+
+    /// None: somebody has the page's latch.
+    fn drop_word(&self, page: PageId) -> Option<Location> {
         let word = self.store.directory().word(page);
         loop {
             let now = Word(word.load(Ordering::SeqCst));
             if let Some(f) = now.as_frame() {
                 let frame = self.frame(f);
-                frame.latch.exclusive();
+                if !frame.latch.try_exclusive() {
+                    return None;
+                }
                 let ours = frame.page() == page;
                 let home = frame.home();
                 if ours {
@@ -348,7 +377,9 @@ impl Pool {
                     return Some(home);
                 }
             } else {
-                let at = now.as_location()?;
+                let Some(at) = now.as_location() else {
+                    return Some(Location::NONE);
+                };
                 let gone = word.compare_exchange(now.0, 0, Ordering::SeqCst, Ordering::SeqCst);
                 if gone.is_ok() {
                     self.forget_kept(page);
@@ -375,3 +406,7 @@ impl Pool {
         self.retired.lock().push_back((tag, f));
     }
 }
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod tests;
