@@ -37,7 +37,7 @@ use crate::backup::map::MapAt;
 use crate::maintenance::checkpoint::EngineState;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::{Engine, IsKilled};
-use crate::state::snapshots::{KeptInfo, Snapshots};
+use crate::state::snapshots::{Freed, KeptInfo, Snapshots};
 use ferrite_io::{LockGuard, Prefixed, Storage};
 use ferrite_store::{CopiedFile, GranuleRuns, PinOwner, StillHeld};
 use ferrite_sync::atomic::Ordering;
@@ -263,8 +263,7 @@ impl Engine {
         self.snapshots.free(freed);
     }
 
-    /// False: killed.
-    fn has_held_rest(&self, gone: &str, is_killed: IsKilled<'_>) -> bool {
+    fn has_held_rest(&self, gone: &str, is_killed: IsKilled<'_>) -> Freed {
         let mut rest = StillHeld::default();
         // Otherwise it is not among them any more, and one that has its name is another.
         let early = ferrite_sync::mutant!("snapshot.freed_too_early");
@@ -273,24 +272,26 @@ impl Engine {
                 continue;
             }
             if is_killed() {
-                return false;
+                return Freed::Interrupted;
             }
             let from = files_of(&self.storage, &info.name);
             match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
                 Ok(runs) => rest.add(&runs),
                 Err(e) => {
                     let text = format!(
-                        "snapshot {gone} is dropped, but its space is free after a restart only: of \
-                         snapshot {} it is not known what it holds: {e}",
+                        "snapshot {gone} is dropped, but its space is not free before a restart, or until this can be \
+                         read: of snapshot {} it is not known what it holds: {e}",
                         info.name
                     );
-                    self.callbacks.log(LogLevel::Warning, &text);
-                    return true;
+                    if self.snapshots.is_news(&text) {
+                        self.callbacks.log(LogLevel::Warning, &text);
+                    }
+                    return Freed::Unknown;
                 }
             }
         }
         self.store.hold_only(&rest);
-        true
+        Freed::All
     }
 
     /// Goes on where somebody was killed; true if there was something. The caller has the claim.
@@ -307,6 +308,9 @@ impl Engine {
     /// as the database is large: nobody waits for it but a shutdown, which it hears.
     pub(crate) fn look_after_snapshots(self: &Arc<Self>) {
         if self.snapshots.unfreed().is_none() && self.snapshot_bytes_beyond().is_none() {
+            return;
+        }
+        if self.snapshots.is_put_off() {
             return;
         }
         // Who ends the threads says so first.
@@ -335,7 +339,8 @@ impl Engine {
         }
         if let Some(_claim) = self.snapshots.try_claim() {
             self.hold_rest_at_last(&|| self.stopping());
-            debug_assert!(self.stopping() || self.snapshots.unfreed().is_none());
+            let is_left = self.stopping() || self.snapshots.is_put_off();
+            debug_assert!(is_left || self.snapshots.unfreed().is_none());
         }
     }
 
@@ -358,7 +363,9 @@ impl Engine {
             return;
         };
         // So that it does not count any more.
-        self.hold_rest_at_last(&|| self.stopping());
+        if !self.snapshots.is_put_off() {
+            self.hold_rest_at_last(&|| self.stopping());
+        }
         // Each round drops one, and frees what it held: else the next one would go for its sake.
         while let Some((bytes, most)) = self.snapshot_bytes_beyond() {
             let why = format!(
@@ -366,15 +373,17 @@ impl Engine {
                 bytes >> 20,
                 most >> 20
             );
-            if self.stopping() || !self.evict_oldest(&why, &|| self.stopping()) {
+            let is_over = self.stopping() || self.snapshots.is_put_off();
+            if is_over || !self.evict_oldest(&why, &|| self.stopping()) {
                 return;
             }
         }
     }
 
-    /// On a full disk: drops the oldest snapshot, or frees at last what the last one held; false if there is none.
+    /// On a full disk: drops the oldest snapshot, or frees at last what the last one held; false if there is none, or
+    /// nothing would be free.
     pub(crate) fn evict_for_room(&self, is_killed: IsKilled<'_>) -> bool {
-        if self.snapshots.count() == 0 {
+        if self.snapshots.count() == 0 || self.snapshots.is_put_off() {
             return false;
         }
         let Some(_claim) = self.snapshots.try_claim() else {
@@ -389,17 +398,24 @@ impl Engine {
         assert!(!why.is_empty(), "dropped for no reason");
         for KeptInfo { name, .. } in self.snapshots.all() {
             let result = self.drop_claimed(&name, is_killed);
-            let text = match &result {
-                Ok(()) => format!("snapshot {name} was dropped: {why}"),
+            let fault = match &result {
+                Ok(()) => None,
                 // It goes when it is closed.
                 Err(Error::InUse(_)) => continue,
-                Err(e) => format!("snapshot {name} cannot be dropped ({e}): {why}"),
+                Err(e) => Some(format!("snapshot {name} cannot be dropped ({e})")),
             };
-            self.callbacks.log(LogLevel::Warning, &text);
-            if result.is_ok() {
+            let Some(fault) = fault else {
+                let text = format!("snapshot {name} was dropped: {why}");
+                self.callbacks.log(LogLevel::Warning, &text);
                 self.snapshots.evicted.inc();
+                return true;
+            };
+            if self.snapshots.is_news(&fault) {
+                self.callbacks
+                    .log(LogLevel::Warning, &format!("{fault}: {why}"));
             }
-            return result.is_ok();
+            self.snapshots.put_off();
+            return false;
         }
         false
     }
@@ -630,6 +646,35 @@ mod tests {
         disk.set_hook(None);
         drop((s, t));
         engine.close().unwrap();
+    }
+
+    /// What one holds cannot be read: its space is not known to be free, nor would that of the next one be. The limit
+    /// and a full disk cost one snapshot, and not all of them.
+    #[test]
+    fn one_that_cannot_be_read_costs_no_others() {
+        let disk = SimStorage::new(8);
+        let (engine, t, s) = with_three_snapshots(&disk);
+        disk.set_hook(Some(Arc::new(|io| match io.name == "snapshot.c.held" {
+            true => Err(Error::Io("bad sector".into())),
+            false => Ok(()),
+        })));
+        let left = || engine.snapshots.all().len();
+        engine.snapshots.max_bytes.store(1, Ordering::SeqCst);
+        until("none is dropped", || engine.snapshots.is_put_off());
+        assert_eq!(left(), 2);
+        for _ in 0..5 {
+            assert!(!engine.evict_for_room(&|| false));
+            engine.evict_snapshots();
+        }
+        assert_eq!((left(), engine.snapshots.unfreed()), (2, Some("a".into())));
+        engine.snapshots.max_bytes.store(0, Ordering::SeqCst);
+        disk.set_hook(None);
+        engine.snapshots.put_off_no_longer();
+        until("it is not freed", || engine.snapshots.unfreed().is_none());
+        assert_eq!((left(), engine.snapshots.unfreed()), (2, None));
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
     }
 
     /// Whoever drops a snapshot to make room and is killed meanwhile leaves no space behind that nobody has.

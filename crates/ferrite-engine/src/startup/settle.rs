@@ -31,6 +31,8 @@ use std::rc::Rc;
 
 /// Between two looks of a waiting reader, in ms.
 const LOOK_MS: u64 = 2;
+/// After so long without a turn the thread that tries again waits for one.
+const RETRY_LATE_US: u64 = 1_000_000;
 /// Transactions of less undo are rolled back without a word: there may be many.
 const TOLD_BYTES: u64 = 1 << 20;
 /// Undo that is kept in memory for readers: at most one part in so many of the buffer pool's size ...
@@ -109,12 +111,13 @@ impl Engine {
     /// Called again and again: rollbacks that were given up long enough ago are tried again.
     pub(crate) fn retry_given_up(self: &Arc<Self>, tried_us: &mut u64) {
         let now_us = time::now_us();
-        let is_due = now_us - *tried_us >= self.config.retry_rollback_ms.saturating_mul(1000);
-        if self.unsettled.count() == 0 || !is_due {
+        let due_us = tried_us.saturating_add(self.config.retry_rollback_ms.saturating_mul(1000));
+        if self.unsettled.count() == 0 || now_us < due_us {
             return;
         }
-        // Who calls has other things to do than to wait: it comes again soon.
-        if self.unsettled.retry() {
+        // Who calls has other things to do than to wait, and comes again soon: it waits if that was in vain.
+        let is_late = now_us - due_us > RETRY_LATE_US;
+        if self.unsettled.retry(is_late) {
             *tried_us = now_us;
             self.wake_rollback();
         }

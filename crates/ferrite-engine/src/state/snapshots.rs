@@ -6,13 +6,16 @@
 //! A snapshot that is gone may still have its space: it takes a look at what all others hold to know which of it is
 //! free. [`Snapshots::frees`] while somebody looks, [`Snapshots::unfreed`] until somebody has looked.
 //!
+//! If that cannot be found out, no other one is dropped for its space for a while ([`Snapshots::is_put_off`]): it would
+//! be in vain, and so would be the next one.
+//!
 //! The files of one that is dropped go before it does: meanwhile it is [`Snapshots::is_gone`] for who looks at them.
 //!
-//! Locking: `kept`, `going` and `unfreed`, leaves held for moments.
+//! Locking: `kept`, `going`, `unfreed` and `told`, leaves held for moments.
 
 use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::{thread, Counter, Mutex};
+use ferrite_sync::{thread, time, Counter, Mutex};
 use ferrite_types::{Error, Lsn, Result};
 
 /// A kept snapshot, as users see it.
@@ -42,6 +45,20 @@ pub struct KeptInfo {
     pub scheduled: bool,
 }
 
+/// So long after a failure no other one is dropped for its space.
+const PUT_OFF_US: u64 = 10_000_000;
+
+/// How it ended to find out what is free now that a snapshot is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// It is free.
+    All,
+    /// Who looked was killed.
+    Interrupted,
+    /// What another one holds cannot be read.
+    Unknown,
+}
+
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Snapshots {
@@ -52,6 +69,10 @@ pub(crate) struct Snapshots {
     /// The last snapshot that is gone, if what it held is still to be freed.
     unfreed: Mutex<Option<String>>,
     frees: AtomicBool,
+    /// Dropping one, or finding out what is free then, has failed: not again before, lest all others go in vain, one
+    /// after the other; 0: it has not. And what was said of it.
+    not_before_us: AtomicU64,
+    told: Mutex<String>,
     /// A thread frees what is left to be freed, and drops snapshots beyond `max_bytes`.
     is_looked_after: AtomicBool,
     log_floor: LogFloor,
@@ -213,15 +234,45 @@ impl Snapshots {
         self.frees.load(Ordering::SeqCst)
     }
 
-    /// Finds out what is free by `free`, which says whether it has, or never will. The caller has the claim.
-    pub(crate) fn free(&self, free: impl FnOnce() -> bool) {
+    /// Finds out what is free by `free`. The caller has the claim.
+    pub(crate) fn free(&self, free: impl FnOnce() -> Freed) {
         assert!(self.busy.load(Ordering::SeqCst), "nobody drops a snapshot");
         let twice = self.frees.swap(true, Ordering::SeqCst);
         assert!(!twice, "two find out what is free");
-        if free() {
-            *self.unfreed.lock() = None;
+        match free() {
+            Freed::All => {
+                *self.unfreed.lock() = None;
+                self.not_before_us.store(0, Ordering::SeqCst);
+                self.told.lock().clear();
+            }
+            Freed::Interrupted => {}
+            Freed::Unknown => self.put_off(),
         }
         self.frees.store(false, Ordering::SeqCst);
+    }
+
+    /// None is dropped for its space, and nothing freed, for a while.
+    pub(crate) fn put_off(&self) {
+        let until_us = time::now_us() + PUT_OFF_US;
+        self.not_before_us.store(until_us, Ordering::SeqCst);
+        debug_assert!(self.is_put_off(), "not put off");
+    }
+
+    pub(crate) fn is_put_off(&self) -> bool {
+        time::now_us() < self.not_before_us.load(Ordering::SeqCst)
+    }
+
+    /// Is it the first time that this is said?
+    pub(crate) fn is_news(&self, text: &str) -> bool {
+        let mut told = self.told.lock();
+        let is_news = *told != text;
+        text.clone_into(&mut told);
+        is_news
+    }
+
+    #[cfg(test)]
+    pub(crate) fn put_off_no_longer(&self) {
+        self.not_before_us.store(0, Ordering::SeqCst);
     }
 
     /// False: a thread is at it.

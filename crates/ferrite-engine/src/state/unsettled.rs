@@ -403,10 +403,13 @@ impl Unsettled {
         entry.give_up(txn, reason, is_retried);
     }
 
-    /// Rollbacks that the thread has given up are free to be claimed by it again. False: not now, somebody is at work here.
-    pub(crate) fn retry(&self) -> bool {
-        let Some(mut slots) = self.slots.try_write() else {
-            return false;
+    /// Rollbacks that the thread has given up are free to be claimed by it again. False: not now, somebody is at work here
+    /// who need not be waited for yet. (Many readers may always be: who does not wait for them has no turn.)
+    pub(crate) fn retry(&self, waits: bool) -> bool {
+        let mut slots = match self.slots.try_write() {
+            Some(slots) => slots,
+            None if waits => self.slots.write(),
+            None => return false,
         };
         let slots = &mut *slots;
         for (txn, entry) in &mut slots.entries {
@@ -672,7 +675,7 @@ mod tests {
         let unsettled = Unsettled::default();
         let damage = Error::Corrupt("page 7".into());
         let retry = || {
-            unsettled.retry();
+            unsettled.retry(false);
             let (has_some, slots) = (unsettled.needs_thread(), &unsettled.slots);
             slots.write().has_thread = false;
             has_some
@@ -717,8 +720,8 @@ mod tests {
         unsettled.fail(TxnId(3), &damage, true);
         assert!(unsettled.next().is_none());
         for _ in 0..3 {
-            unsettled.retry();
-            unsettled.retry();
+            unsettled.retry(false);
+            unsettled.retry(false);
             assert!(!unsettled.has_rollback() && unsettled.needs_thread());
             assert_eq!(unsettled.failed(TxnId(3)), Some(damage.clone()));
             assert!(unsettled.unknown().is_empty(), "its undo is not read again");
@@ -726,11 +729,11 @@ mod tests {
             assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
             unsettled.done(TxnId(5));
             assert_eq!(unsettled.next().expect("it is left").0, TxnId(3));
-            unsettled.retry();
+            unsettled.retry(false);
             assert!(unsettled.next().is_none(), "it is being tried");
             unsettled.fail(TxnId(3), &damage, true);
         }
-        unsettled.retry();
+        unsettled.retry(false);
         assert!(unsettled.needs_thread() && !unsettled.needs_thread());
         unsettled.no_thread();
         assert!(unsettled.needs_thread(), "the one asked for was refused");
@@ -755,7 +758,7 @@ mod tests {
         assert_eq!(next(), TxnId(5));
         for _ in 0..3 {
             assert!(!unsettled.has_retried(), "it is not time");
-            unsettled.retry();
+            unsettled.retry(false);
             assert!(unsettled.has_retried());
             unsettled.put_back(TxnId(5));
             for txn in [3, 4] {
@@ -767,7 +770,7 @@ mod tests {
         }
         // While there is room versions come first.
         unsettled.put_back(TxnId(5));
-        unsettled.retry();
+        unsettled.retry(false);
         assert_eq!(next(), TxnId(5));
         unsettled.done(TxnId(5));
         for txn in [3, 4] {
@@ -788,10 +791,10 @@ mod tests {
         assert!(!unsettled.is_news(TxnId(9), &damage));
         assert!(unsettled.was_told(TxnId(9)));
         assert!(unsettled.next().is_none());
-        unsettled.retry();
+        unsettled.retry(false);
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(9));
         unsettled.done(TxnId(9));
-        unsettled.retry();
+        unsettled.retry(false);
         assert!(unsettled.next().is_none() && unsettled.count() == 0);
     }
 
@@ -806,16 +809,16 @@ mod tests {
         assert_eq!(rollback, Claim::Mine);
         slot.state.lock().take_name();
         unsettled.fail(TxnId(5), &damage, false);
-        unsettled.retry();
+        unsettled.retry(false);
         assert!(unsettled.next().is_none(), "it is for a decision");
         unsettled.take_over(slot, damage.clone());
         assert_eq!(unsettled.failed(TxnId(5)), Some(damage.clone()));
         assert!(unsettled.next().is_none(), "it is not time");
-        unsettled.retry();
+        unsettled.retry(false);
         assert!(unsettled.lacks_versions(TxnId(5)));
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
         unsettled.fail(TxnId(5), &damage, true);
-        unsettled.retry();
+        unsettled.retry(false);
         assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
         unsettled.done(TxnId(5));
         assert!(unsettled.next().is_none() && unsettled.count() == 0);
@@ -856,9 +859,9 @@ mod tests {
         assert!(is_finished, "it waits for the slot");
         assert!(!unsettled.is_awaited_in(&[IndexId(2)]));
         let looks = unsettled.slots.read();
-        assert!(!unsettled.retry(), "it waits for who looks");
+        assert!(!unsettled.retry(false), "it waits for who looks");
         drop(looks);
-        assert!(unsettled.retry());
+        assert!(unsettled.retry(false));
     }
 
     fn prepared(txn: u64) -> Arc<TxnSlot> {

@@ -4,7 +4,10 @@
 //! put aside. Original and copy have the same constraints by name, which a database has once: only one of them gets them
 //! here, or the statements that load the rows would end there.
 //!
-//! Invariant: what is left out is a copy of a table that is there. Locking: none.
+//! Of a partitioned table it renames one partition after the other: amid that some have the table's own name, and some
+//! do not.
+//!
+//! Invariant: rows of all of them are written; what is not loaded is a copy of a table that is there. Locking: none.
 
 use ferrite_engine::offline::StoredTable;
 use ferrite_engine::{is_alter_copy, is_alter_original, original_of, whole_table};
@@ -19,12 +22,15 @@ pub(super) enum Left {
     OnlyCopy(Option<String>),
     /// A table that was put aside, and its name, if that is known. Its copy is there.
     PutAside(Option<String>),
+    /// The copy of that partitioned table, or what was put aside for it, while partitions were renamed: some
+    /// are there by their own names.
+    AmidRenames(String),
     /// A table whose place another one has taken.
     Replaced,
 }
 
 impl Left {
-    /// Is it not written?
+    /// Is it in its files only, and not among what is loaded?
     pub(super) fn is_left_out(&self) -> bool {
         matches!(self, Left::Copy(_))
     }
@@ -39,7 +45,7 @@ impl Left {
         let of = |name: &Option<String>| name.clone().unwrap_or_else(|| "a table".into());
         match self {
             Left::Copy(of) => format!(
-                "left out: an ALTER TABLE was filling it to take the place of {of}, which is there"
+                "not in load.sql: an ALTER TABLE was filling it to take the place of {of}, which is there"
             ),
             Left::OnlyCopy(name) => format!(
                 "an ALTER TABLE was filling it to take the place of {}, which is not there by that name; its foreign \
@@ -49,6 +55,10 @@ impl Left {
             Left::PutAside(name) => format!(
                 "it is {}, which an ALTER TABLE has put aside for its copy",
                 of(name)
+            ),
+            Left::AmidRenames(of) => format!(
+                "an ALTER TABLE was renaming the partitions of {of}: some of its rows are there by that name, and all \
+                 of them together with those here and in the other table that it has left"
             ),
             Left::Replaced => "an ALTER TABLE has put it aside, and what takes its place is there; its foreign keys are \
                                left out"
@@ -90,7 +100,9 @@ impl<'t> Alters<'t> {
         if let Some(of) = self.copies.get(whole) {
             let of = of.map(str::to_owned);
             let is_there = |of: &String| self.there.contains(of.as_str());
+            let aside_is_there = original_of(whole).is_some_and(|of| is_there(&of));
             return Some(match of {
+                Some(of) if is_there(&of) && aside_is_there => Left::AmidRenames(of),
                 Some(of) if is_there(&of) => Left::Copy(of),
                 of => Left::OnlyCopy(of),
             });
@@ -101,8 +113,9 @@ impl<'t> Alters<'t> {
         let was = self.aside.get(whole).copied();
         let is_there = |was: &str| self.there.contains(was);
         Some(match was {
-            Some(was) if !was.is_some_and(is_there) => Left::PutAside(was.map(str::to_owned)),
-            _ => Left::Replaced,
+            Some(Some(was)) if is_there(was) => Left::AmidRenames(was.into()),
+            Some(was) => Left::PutAside(was.map(str::to_owned)),
+            None => Left::Replaced,
         })
     }
 }
@@ -141,6 +154,24 @@ mod tests {
         assert_eq!(left(4), left(3));
         // An earlier version's does not say whose place it was to take.
         assert_eq!(left(5), Some(Left::OnlyCopy(None)));
+    }
+
+    /// One partition has been put aside, and one copy has taken a place: whichever, no rows are passed over.
+    #[test]
+    fn amid_the_partitions() {
+        let tables = tables(&[
+            ("d/t#P#p0", None),
+            ("d/#sql-backup-1-1#P#p0", None),
+            ("d/#sql-backup-1-1#P#p1", None),
+            ("d/#sql-alter-1-1#P#p1", Some("d/t")),
+        ]);
+        let alters = Alters::new(&tables);
+        assert_eq!(alters.left("d/t#P#p0"), None);
+        for stored in &tables[1..] {
+            let left = alters.left(&stored.spec.name).unwrap();
+            assert_eq!(left, Left::AmidRenames("d/t".into()));
+            assert!(!left.is_left_out() && !left.keeps_foreign_keys());
+        }
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn write_tables(
     let is_left_out = |name: &str| alters.left(name).is_some_and(|left| left.is_left_out());
     let with_rows = |t: &&StoredTable| {
         let (spec, name) = (&t.spec, t.spec.name.as_str());
-        !spec.indexes.is_empty() && sql::indexed_by(name).is_none() && !is_left_out(name)
+        !spec.indexes.is_empty() && sql::indexed_by(name).is_none()
     };
     progress.stage("rows", tables.iter().filter(with_rows).map(pages).sum());
     let mut load = sql::load_header();
@@ -145,10 +145,10 @@ fn write_tables(
         writer.has_vector_index = vector_indexes.contains(table.spec.name.as_str());
         writer.left = alters.left(&table.spec.name);
         let written = writer.run(out, progress)?;
-        load.push_str(&format!(
-            "source {}.sql\n",
-            output::file_stem(&written.name)
-        ));
+        if !is_left_out(&written.name) {
+            let stem = output::file_stem(&written.name);
+            load.push_str(&format!("source {stem}.sql\n"));
+        }
         result.tables.push(written);
     }
     out.file("load.sql", &mut |w| w.write_all(load.as_bytes()))

@@ -38,6 +38,23 @@ impl Output for Disk {
     }
 }
 
+/// Keeps what is written.
+#[derive(Default)]
+struct Files(Vec<(String, Vec<u8>)>);
+
+impl Output for Files {
+    fn file(
+        &mut self,
+        name: &str,
+        fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        let mut bytes = Vec::new();
+        fill(&mut bytes).unwrap();
+        self.0.push((name.to_owned(), bytes));
+        Ok(())
+    }
+}
+
 /// Some hundred leaves.
 fn database() -> Place {
     const ROWS: u64 = 20_000;
@@ -90,7 +107,7 @@ fn a_full_disk_ends_it_at_once() {
 
 /// One that is copied, and one that is put aside for its copy.
 #[test]
-fn a_copy_is_left_out_if_its_table_is_there() {
+fn a_copy_is_not_loaded_if_its_table_is_there() {
     let place = Place::new("copies");
     let engine = place.open();
     create(&engine, "d/t");
@@ -107,15 +124,30 @@ fn a_copy_is_left_out_if_its_table_is_there() {
     engine.close();
     let _locks = no_program_starts();
     let storage: Arc<dyn Storage> = place.storage();
-    let mut disk = Disk { free: usize::MAX };
-    let done = salvage(&storage, Plan::default(), &mut disk, &Progress::silent()).unwrap();
+    let mut files = Files::default();
+    let done = salvage(&storage, Plan::default(), &mut files, &Progress::silent()).unwrap();
     let names = done.tables.iter().map(|t| t.name.as_str());
     assert_eq!(
         names.collect::<Vec<_>>(),
-        ["d/t", "d/#sql-backup-1-2", "d/#sql-alter-1-2"]
+        [
+            "d/t",
+            "d/#sql-backup-1-2",
+            "d/#sql-alter-1-1",
+            "d/#sql-alter-1-2"
+        ]
     );
+    let load = files.0.iter().find(|(name, _)| name == "load.sql").unwrap();
+    let loaded = String::from_utf8(load.1.clone()).unwrap();
+    assert_eq!(loaded.matches("source ").count(), 3, "{loaded}");
+    let written = |name: &&(String, Vec<u8>)| name.0.contains("alter-1-1");
+    assert_eq!(
+        files.0.iter().filter(written).count(),
+        2,
+        "rows and statements"
+    );
+    assert!(!loaded.contains("alter-1-1"), "{loaded}");
     let notes = [
-        "d/#sql-alter-1-1: left out: an ALTER TABLE was filling it to take the place of d/t, ",
+        "d/#sql-alter-1-1: not in load.sql: an ALTER TABLE was filling it to take the place of d/t, ",
         "d/#sql-alter-1-2: an ALTER TABLE was filling it to take the place of d/u, which is not there",
         "d/#sql-backup-1-2: it is d/u, which an ALTER TABLE has put aside for its copy",
     ];
