@@ -135,7 +135,7 @@ impl Pool {
 
     /// Hardly a frame is free or has a clean page. Looks at frames until enough are.
     #[cold]
-    fn is_nearly_dirty(&self) -> bool {
+    pub(crate) fn is_nearly_dirty(&self) -> bool {
         let leaves = self.frames.limit() / LEAVES_SHARE;
         debug_assert!(leaves > 0, "a pool of {} frames", self.frames.limit());
         let free = self.free_count.load(Ordering::Relaxed);

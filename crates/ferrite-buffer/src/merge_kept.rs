@@ -70,7 +70,7 @@ impl Pool {
         if allowance.is_none() {
             // They are written as all others.
             merging.unwritten.clear();
-        } else if !self.write_merged(&mut merging.unwritten) {
+        } else if !self.write_merged(&mut merging.unwritten) || self.lacks_frames() {
             return (0, None);
         }
         self.choose_due(allowance, merging);
@@ -78,10 +78,20 @@ impl Pool {
         let read = self.read_all(&mut merging.work, &merging.pages);
         if allowance.is_some() {
             merging.unwritten.extend_from_slice(&merging.pages);
+            if read.as_ref().is_err_and(|(_, e)| is_for_want_of_a_frame(e)) {
+                // None of them is at fault: they come again.
+                let left = merging.pages.iter().filter(|p| self.changes.has(**p));
+                left.for_each(|page| self.sweep_last(*page));
+            }
             // Else it is tried again in the next round.
             let _all = self.write_merged(&mut merging.unwritten);
         }
         (merging.pages.len(), read.err())
+    }
+
+    /// While no page can be written, what is read stays in its frame: the last clean ones are for readers.
+    fn lacks_frames(&self) -> bool {
+        self.write_failure().is_some() && self.is_nearly_dirty()
     }
 
     /// The pages of this round.
@@ -132,12 +142,15 @@ impl Pool {
         if pages.is_empty() {
             return true;
         }
+        // The places that the rounds before have left.
+        self.store.reclaim(self.log.durable_lsn());
         let frame_of = |page: PageId| self.store.directory().get(page).as_frame();
         let mut batch = self.new_write_batch();
         // Why it failed is noted.
         let _ = self.write_frames(pages.iter().filter_map(|p| frame_of(*p)), &mut batch);
         self.end_batch(batch);
         self.log.request_flush(self.log.current_lsn());
+        self.wake_writer();
         // A writer may have had one in its hands, and failed.
         pages.retain(|p| frame_of(*p).is_some_and(|f| self.frame(f).is_dirty()));
         pages.is_empty()

@@ -35,8 +35,8 @@ const TRIAL_PAGES: usize = 8;
 /// than deletions need.
 const MERGED_PAGES: usize = 64;
 const _: () = assert!(TRIAL_PAGES <= MERGED_PAGES);
-/// These take no more than one part in so many of the frames.
-const MERGED_SHARE: usize = 32;
+/// These take no more than one part in so many of the frames, half of what patient threads leave to others.
+const MERGED_SHARE: usize = 64;
 /// What a look has found holds so many times as long as the look took ...
 const LOOK_FACTOR: u64 = 10;
 /// ... but no longer than that, in us: a process that is stopped amid one must not refuse changes for an hour.
@@ -86,33 +86,64 @@ impl Pool {
         match grown {
             Ok(Ahead::Busy) => {}
             Err(e) => match self.look_for_room() {
-                Some(room) if room.is_enough => self.note_little(e),
-                Some(_) => self.note_failure(e),
+                Some((room, look)) => {
+                    match room.is_enough {
+                        true => self.note_little(e),
+                        false => self.note_failure(e),
+                    }
+                    self.end_look(look);
+                }
                 // What was found last holds.
                 None => {}
             },
             Ok(Ahead::Enough) if self.is_tight() => {
                 // Free space enough, and pages find hardly any: that one did says little of the next.
-                let found = self.look_for_room();
-                if found.is_some_and(|room| room.is_enough || room.needed == 0) {
-                    self.note_success();
+                if let Some((room, look)) = self.look_for_room() {
+                    if room.is_enough || room.needed == 0 {
+                        self.note_success();
+                    }
+                    self.end_look(look);
                 }
             }
             Ok(_) => self.note_success(),
         }
     }
 
-    /// Could all that is to be written be written now, and more? None: somebody else is looking, or has a short time ago.
-    fn look_for_room(&self) -> Option<Room> {
+    /// Could all that is to be written be written now, and more? Gives the look's number, too, for [`Pool::end_look`].
+    /// None: somebody else is looking, or has a short time ago.
+    fn look_for_room(&self) -> Option<(Room, u64)> {
         let mut next_us = self.writer.next_look_us.try_lock()?;
         let begun_us = time::now_us();
-        if begun_us < *next_us {
+        if !self.writer.look_soon.swap(false, Ordering::SeqCst) && begun_us < *next_us {
             return None;
         }
+        let look = self.writer.looks_begun.fetch_add(1, Ordering::SeqCst) + 1;
         let room = self.find_room(self.places_needed());
         let now_us = time::now_us();
         *next_us = next_look_us(begun_us, now_us);
-        Some(room)
+        Some((room, look))
+    }
+
+    /// What it has found is noted.
+    fn end_look(&self, look: u64) {
+        let before = self.writer.looks_over.fetch_max(look, Ordering::SeqCst);
+        assert!(before != look, "one look ends twice");
+    }
+
+    /// There may be more room now: the next look comes at once. Gives what [`Pool::has_looked`] takes.
+    pub fn look_soon(&self) -> u64 {
+        let before = self.writer.looks_begun.load(Ordering::SeqCst);
+        self.writer.look_soon.store(true, Ordering::SeqCst);
+        self.wake_writer();
+        before
+    }
+
+    /// Is a look over that has begun since then, and what it has found known?
+    pub fn has_looked(&self, since: u64) -> bool {
+        let (begun, over) = (&self.writer.looks_begun, &self.writer.looks_over);
+        let over = over.load(Ordering::SeqCst);
+        debug_assert!(over <= begun.load(Ordering::SeqCst), "over before it began");
+        over > since
     }
 
     /// Is there room for so many pages, and a few more? A walk over the free space. Says how many may be merged.

@@ -231,6 +231,16 @@ fn one_writer_looks_at_a_time() {
     *pool.writer.next_look_us.lock() = soon_us;
     pool.note_room(&grown);
     assert!(pool.refusal(true).is_some(), "it is forgotten");
+    // Who may have made room asks for a look at once, and one that began before says nothing of it.
+    let since = pool.look_soon();
+    assert!(!pool.has_looked(since), "nobody has");
+    disk.set_capacity(None);
+    pool.note_room(&pool.store().grow_ahead());
+    assert_eq!(pool.refusal(true), None, "there is room");
+    pool.note_room(&grown);
+    assert!(pool.has_looked(since), "it rests");
+    let later = pool.look_soon();
+    assert!(!pool.has_looked(later), "that was before");
 }
 
 #[test]

@@ -118,6 +118,13 @@ impl Engine {
             }
             // Who waits for a shorter log would wait in vain. A round that had nothing to do says nothing
             // of it, unless nothing is left: the index may have been dropped.
+            let lacks_frames =
+                matches!(&failed, Some((_, e)) if ferrite_buffer::is_for_want_of_a_frame(e));
+            if lacks_frames {
+                // Of no page in particular.
+                self.pool.wait_for_kept(RETRY_US);
+                continue;
+            }
             if merged > 0 || self.pool.change_buffer().pages() == 0 {
                 self.merges_fail.store(failed.is_some(), Ordering::Relaxed);
             }

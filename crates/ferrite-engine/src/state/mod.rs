@@ -7,7 +7,7 @@
 //! `undo_list`, its file `undo_area`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `unsettled`: those without a session; `made_again`: how far the versions of one were made again; `prepared_on`: what prepared ones have changed. `purge_queue` and `purge_work`: what is to be
 //! purged; `page_set`, `sweeps`: of large transactions. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
-//! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
+//! `log_floor`: the log that either needs. `making_room`: what gives way on a full disk. `throttle`: what writes pay for the log's budget.
 //!
 //! Locking: see each file.
 
@@ -21,6 +21,7 @@ pub(crate) mod garbage;
 pub(crate) mod known_undo;
 pub(crate) mod log_floor;
 pub(crate) mod made_again;
+pub(crate) mod making_room;
 pub(crate) mod marked_keys;
 pub(crate) mod page_set;
 pub(crate) mod prepared;

@@ -1,0 +1,427 @@
+//! Making room on a full disk: what is asked before each change, and what is done before one is refused.
+//!
+//! What was freed is made available first; then the backup and the oldest snapshots give way, one at a time: the next one
+//! only if the page writer has looked at the room since the last one went, and found too little all the same.
+//!
+//! Invariant: no wait here is deaf to KILL. Locking: `making_room` is held by who makes room, for as long as that takes,
+//! and only tried by others.
+
+use crate::state::engine::{Engine, IsKilled, LastVain};
+use ferrite_buffer::Pool;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::waits::{Of, Reason, Sliced};
+use ferrite_sync::{thread, time, MutexGuard};
+use ferrite_types::{Error, Result};
+
+/// After room could not be made on a full disk, and nothing was freed since, how long it is not
+/// tried again, in us.
+const RETRY_US: u64 = 500_000;
+
+/// What makes room on a full disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GivenWay {
+    /// The backup that ran has ended.
+    Backup,
+    /// The oldest snapshot is dropped.
+    Snapshot,
+}
+
+/// After something gave way it is not waited any longer for the page writer to look at the room, in us: it does not come to
+/// that where not one page can be written.
+const LOOK_WAIT_US: u64 = 100_000;
+
+/// A look at the room that was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    look: u64,
+    at_us: u64,
+}
+
+impl Asked {
+    fn now(pool: &Pool) -> Asked {
+        Asked {
+            look: pool.look_soon(),
+            at_us: time::now_us(),
+        }
+    }
+
+    /// May it be that there is room, and the page writer has not seen it yet?
+    fn is_awaited(&self, pool: &Pool, deletes: bool) -> bool {
+        let late = time::now_us().saturating_sub(self.at_us) >= LOOK_WAIT_US;
+        // Otherwise it is the log that lacks room.
+        let is_refused = pool.refusal(deletes).is_some();
+        is_refused && !late && !pool.has_looked(self.look)
+    }
+}
+
+impl Engine {
+    /// May rows be changed now?
+    ///
+    /// # Errors
+    /// `DiskFull` while neither log nor store can grow, nor row versions be written out; `Interrupted` when the
+    /// statement is killed that waits for room.
+    #[inline]
+    pub(crate) fn admission(&self, is_killed: IsKilled<'_>) -> Result<()> {
+        self.admission_of(false, is_killed)
+    }
+
+    /// As [`Engine::admission`]; what `deletes` is let in where others are not.
+    #[inline]
+    pub(crate) fn admission_of(&self, deletes: bool, is_killed: IsKilled<'_>) -> Result<()> {
+        if self.history_full.load(Ordering::Relaxed) {
+            let text = "row versions of running transactions cannot be written to scratch files";
+            return Err(Error::DiskFull(text.into()));
+        }
+        match self.room(deletes) {
+            Err(Error::DiskFull(_)) => self.make_room(deletes, is_killed),
+            other => other,
+        }
+    }
+
+    fn room(&self, deletes: bool) -> Result<()> {
+        self.log.admission()?;
+        match self.pool.refusal(deletes) {
+            None => Ok(()),
+            Some(Error::DiskFull(text)) => Err(Error::DiskFull(text)),
+            Some(other) => Err(Error::DiskFull(other.to_string())),
+        }
+    }
+
+    /// Before a change is refused for want of space, what was freed is made available: dropped
+    /// pages are free once the record that says so is durable, log files are once a checkpoint
+    /// does without them, and what the one does not need the other may have. Takes a fraction of
+    /// a second, or as long as it takes to drop snapshots, and is done by one thread at a time.
+    #[cold]
+    pub(crate) fn make_room(&self, deletes: bool, is_killed: IsKilled<'_>) -> Result<()> {
+        let seen = self.vain_attempts.load(Ordering::SeqCst);
+        self.make_room_since(seen, deletes, is_killed)
+    }
+
+    /// Waits until nobody else makes room: the right to do so, and how the disk is full; None: there is room.
+    /// `seen_attempts`: those that had failed when the caller asked. One that has failed since counts for all who
+    /// waited for it: a hundred who try it one after the other would take minutes.
+    fn turn_to_make_room(
+        &self,
+        (seen_attempts, deletes): (u64, bool),
+        wait: &mut Sliced,
+        is_killed: IsKilled<'_>,
+    ) -> Result<Option<(MutexGuard<'_, LastVain>, Error)>> {
+        loop {
+            let turn = self.making_room.try_lock();
+            // Somebody else may have made room meanwhile.
+            let full = match self.room(deletes) {
+                Ok(()) => return Ok(None),
+                Err(Error::DiskFull(text)) => Error::DiskFull(text),
+                Err(other) => return Err(other),
+            };
+            if self.vain_attempts.load(Ordering::SeqCst) != seen_attempts {
+                return Err(full);
+            }
+            if let Some(last) = turn {
+                return Ok(Some((last, full)));
+            }
+            wait_a_moment(wait, is_killed)?;
+        }
+    }
+
+    fn make_room_since(
+        &self,
+        seen_attempts: u64,
+        deletes: bool,
+        is_killed: IsKilled<'_>,
+    ) -> Result<()> {
+        /// How often what the writer has made of it is looked at, and looks between checkpoints.
+        const LOOKS: u32 = 40;
+        const CHECKPOINT_LOOKS: u32 = 16;
+        let mut wait = wait_for_room();
+        let turn = self.turn_to_make_room((seen_attempts, deletes), &mut wait, is_killed)?;
+        let Some((mut last, full)) = turn else {
+            return Ok(());
+        };
+        let now = (self.store.free_bytes(), self.store.retired_bytes());
+        if last.is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
+            return Err(full);
+        }
+        let end = self.log.current_lsn();
+        // Not waited for without an end: it may be the log's own space that is missing, and a
+        // checkpoint flushes the log, too.
+        self.log.request_flush(end);
+        let (mut durable_looks, mut looks) = (0, 0);
+        let mut asked = None;
+        while looks < LOOKS {
+            if self.log.durable_lsn() >= end {
+                self.store.reclaim(self.log.durable_lsn());
+                asked = asked.or_else(|| Some(Asked::now(&self.pool)));
+                let again = durable_looks % CHECKPOINT_LOOKS == 0;
+                if again && self.pool.refusal(deletes).is_some() {
+                    // What is dirty needs room as long as it is.
+                    self.pool.flush_below(end);
+                }
+                if again && self.log.admission().is_err() {
+                    // A failure leaves things as they are; the message of interest is `full`.
+                    let _ = self.checkpoint();
+                    self.give_back_space();
+                    self.log.prepare_now();
+                    self.pool.flush_below(end);
+                }
+                durable_looks += 1;
+            }
+            let awaits_look = asked.is_some_and(|a: Asked| a.is_awaited(&self.pool, deletes));
+            let gives_way = durable_looks > 1 && !awaits_look && self.room(deletes).is_err();
+            // One at each look of the writer: what the last one gave may do.
+            if gives_way && self.drop_for_room(is_killed).is_some() {
+                asked = Some(Asked::now(&self.pool));
+            }
+            self.pool.wake_writer();
+            if self.room(deletes).is_ok() {
+                *last = None;
+                return Ok(());
+            }
+            wait_a_moment(&mut wait, is_killed)?;
+            // While somebody else frees what a snapshot held, it is no vain attempt.
+            looks += u32::from(!self.snapshots.frees() && !awaits_look);
+        }
+        let left = (self.store.free_bytes(), self.store.retired_bytes());
+        *last = Some((time::now_us(), left));
+        self.vain_attempts.fetch_add(1, Ordering::SeqCst);
+        Err(full)
+    }
+
+    /// Tries what needs space in a file beside the store; on a full disk the backup and the oldest snapshot give
+    /// way, and it is tried again, as long as the file system has more space for it each time. One thread at a
+    /// time: who has waited tries before anything else gives way.
+    ///
+    /// # Errors
+    /// What the last try says; `Interrupted` when the statement is killed that waits for room.
+    pub(crate) fn with_room<T>(
+        &self,
+        is_killed: IsKilled<'_>,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let refused = |result: &Result<T>| matches!(result, Err(Error::DiskFull(_)));
+        let first = attempt();
+        if !refused(&first) {
+            return first;
+        }
+        let mut wait = wait_for_room();
+        let _alone = loop {
+            match self.making_room.try_lock() {
+                Some(alone) => break alone,
+                None => wait_a_moment(&mut wait, is_killed)?,
+            }
+        };
+        let mut last = attempt();
+        while refused(&last) {
+            let free = || self.storage.free_bytes().unwrap_or(0);
+            let before = free();
+            let freed_meanwhile = self.waits_for_what_a_snapshot_held(&mut wait, is_killed)?;
+            let what = match freed_meanwhile {
+                true => None,
+                false => self.drop_for_room(is_killed),
+            };
+            if is_killed() {
+                return Err(Error::Interrupted);
+            }
+            if what.is_none() && !freed_meanwhile {
+                break;
+            }
+            self.give_back_some_space();
+            last = attempt();
+            // What a backup kept may be free in the store alone: a snapshot may have more.
+            if refused(&last) && free() <= before && what == Some(GivenWay::Snapshot) {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Ends the backup that runs, or, if there is none, drops the oldest snapshot: what has given way.
+    pub(crate) fn drop_for_room(&self, is_killed: IsKilled<'_>) -> Option<GivenWay> {
+        let why = "the server's disk is full, and what the backup keeps is needed";
+        if self.end_backup(None, why) {
+            return Some(GivenWay::Backup);
+        }
+        self.evict_for_room(is_killed).then_some(GivenWay::Snapshot)
+    }
+
+    /// Waits while somebody else finds out what is free now that a snapshot is gone; false if nobody did.
+    fn waits_for_what_a_snapshot_held(
+        &self,
+        wait: &mut Sliced,
+        is_killed: IsKilled<'_>,
+    ) -> Result<bool> {
+        let frees = self.snapshots.frees();
+        while self.snapshots.frees() {
+            wait_a_moment(wait, is_killed)?;
+        }
+        Ok(frees)
+    }
+}
+
+/// All that somebody waits until there is room on a full disk.
+fn wait_for_room() -> Sliced {
+    Sliced::new(Reason::DiskFull, Of::Nothing)
+}
+
+/// A part of it.
+///
+/// # Errors
+/// `Interrupted`: killed.
+fn wait_a_moment(wait: &mut Sliced, is_killed: IsKilled<'_>) -> Result<()> {
+    const MOMENT_MS: u64 = 5;
+    if is_killed() {
+        return Err(Error::Interrupted);
+    }
+    wait.slice(|| thread::sleep_ms(MOMENT_MS));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::dictionary::foreign::NewForeign;
+    use crate::catalog::spec::{IndexSpec, TableSpec};
+    use crate::ddl::DdlCaller;
+    use crate::rows::write::DupInfo;
+    use crate::state::callbacks::{Callbacks, LogLevel, SilentCallbacks};
+    use crate::testing::{config, create};
+    use crate::transaction::session::Session;
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::atomic::AtomicBool;
+    use ferrite_sync::Arc;
+
+    /// A database whose disk is full.
+    fn full(seed: u64) -> (SimStorage, Arc<Engine>, Session) {
+        full_with(seed, Arc::new(SilentCallbacks))
+    }
+
+    fn full_with(seed: u64, callbacks: Arc<dyn Callbacks>) -> (SimStorage, Arc<Engine>, Session) {
+        let disk = SimStorage::new(seed);
+        let engine = Engine::open(config(), Arc::new(disk.boot()), callbacks).unwrap();
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        disk.set_capacity(Some(disk.used_bytes() + (2 << 20)));
+        for n in 0u64.. {
+            let (key, dup) = (n.to_be_bytes(), &mut DupInfo::default());
+            match s.insert_row(&t, Some(&key), &[0; 4000], &[], false, dup) {
+                Err(Error::DiskFull(_)) => break,
+                other => other.unwrap(),
+            };
+        }
+        // Nor does what the page writer frees meanwhile make any room.
+        disk.set_capacity(Some(0));
+        (disk, engine, s)
+    }
+
+    /// Whoever waited while another thread tried to make room, in vain, does not try it again.
+    #[test]
+    fn a_vain_attempt_to_make_room_counts_for_those_who_waited() {
+        let (disk, engine, mut s) = full(4);
+        let attempts = || engine.vain_attempts.load(Ordering::SeqCst);
+        assert!(attempts() > 0, "it was refused without an attempt");
+        // What is free has changed since the last attempt.
+        *engine.making_room.lock() = Some((time::now_us(), (1, 1)));
+        let before = attempts();
+        let waited = engine.make_room_since(before - 1, false, &|| false);
+        assert!(matches!(waited, Err(Error::DiskFull(_))), "{waited:?}");
+        assert_eq!(attempts(), before, "who had waited tried again");
+        assert!(engine.make_room_since(before, false, &|| false).is_err());
+        assert_eq!(attempts(), before + 1, "who had not did not try");
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// Whoever makes room may take long, dropping a snapshot: who waits for it hears KILL.
+    #[test]
+    fn who_waits_for_another_to_make_room_is_killed() {
+        let (disk, engine, mut s) = full(5);
+        let killed = Arc::new(AtomicBool::new(false));
+        let attempts = engine.vain_attempts.load(Ordering::SeqCst);
+        let at_work = engine.making_room.lock();
+        let (of_waiter, is_killed) = (engine.clone(), killed.clone());
+        let waiter = thread::spawn("waiter", move || {
+            let is_killed = || is_killed.load(Ordering::SeqCst);
+            let row = of_waiter.make_room_since(attempts, false, &is_killed);
+            let file = of_waiter.with_room(&is_killed, || -> Result<()> {
+                Err(Error::DiskFull("a file beside the store".into()))
+            });
+            (row, file)
+        });
+        thread::sleep_ms(50);
+        assert!(!waiter.is_finished(), "it did not wait");
+        killed.store(true, Ordering::SeqCst);
+        let since_us = time::now_us();
+        while !waiter.is_finished() {
+            assert!(time::now_us() - since_us < 20_000_000, "deaf to KILL");
+            thread::sleep_ms(1);
+        }
+        let (row, file) = waiter.join().unwrap();
+        assert_eq!(
+            (row, file),
+            (Err(Error::Interrupted), Err(Error::Interrupted))
+        );
+        drop(at_work);
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// Connection 7 may be killed.
+    #[derive(Default)]
+    struct Killer(AtomicBool);
+
+    impl Callbacks for Killer {
+        fn log(&self, _level: LogLevel, _text: &str) {}
+        fn is_killed(&self, thd: usize) -> bool {
+            thd == 7 && self.0.load(Ordering::SeqCst)
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    /// DDL that makes something new waits for it as a change of rows does, and hears KILL as that does.
+    #[test]
+    fn ddl_that_waits_for_another_to_make_room_is_killed() {
+        let killer = Arc::new(Killer::default());
+        let (disk, engine, mut s) = full_with(6, killer.clone());
+        let at_work = engine.making_room.lock();
+        let changes: [fn(&Engine, &DdlCaller) -> Result<()>; 2] = [
+            |engine, by| {
+                let spec = TableSpec::new("d/u", vec![IndexSpec::new("PRIMARY", true, 1)]);
+                let made = engine.create_table(spec, 1, NewForeign::default(), by);
+                made.map(drop)
+            },
+            |engine, by| engine.redefine_table("d/t", b"other", by),
+        ];
+        for change in changes {
+            let same = engine.clone();
+            let waiter = thread::spawn("ddl", move || {
+                let by = DdlCaller {
+                    thd: 7,
+                    ..DdlCaller::default()
+                };
+                change(&same, &by)
+            });
+            thread::sleep_ms(50);
+            assert!(!waiter.is_finished(), "it did not wait");
+            killer.0.store(true, Ordering::SeqCst);
+            let since_us = time::now_us();
+            while !waiter.is_finished() {
+                assert!(time::now_us() - since_us < 20_000_000, "deaf to KILL");
+                thread::sleep_ms(1);
+            }
+            assert_eq!(waiter.join().unwrap(), Err(Error::Interrupted));
+            killer.0.store(false, Ordering::SeqCst);
+        }
+        drop(at_work);
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        assert!(!engine.dict.exists("d/u"));
+        drop(s);
+        engine.close().unwrap();
+    }
+}
