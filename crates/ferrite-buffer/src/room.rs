@@ -81,69 +81,64 @@ impl Pool {
     }
 
     /// What was to be written was, or there was nothing: may there be more of it? While changes are refused
-    /// no page gets dirty: room alone must end that.
-    pub(crate) fn note_room(&self, grown: &Result<Ahead>) {
+    /// no page gets dirty: room alone must end that. `asks`: as of before it was asked for more room.
+    pub(crate) fn note_room(&self, grown: &Result<Ahead>, asks: u64) {
         match grown {
-            Ok(Ahead::Busy) => {}
-            Err(e) => match self.look_for_room() {
-                Some((room, look)) => {
-                    match room.is_enough {
-                        true => self.note_little(e),
-                        false => self.note_failure(e),
-                    }
-                    self.end_look(look);
-                }
+            Ok(Ahead::Busy) => return,
+            Err(e) => match self.look_for_room(asks) {
+                Some(room) if room.is_enough => self.note_little(e),
+                Some(_) => self.note_failure(e),
                 // What was found last holds.
-                None => {}
+                None => return,
             },
             Ok(Ahead::Enough) if self.is_tight() => {
                 // Free space enough, and pages find hardly any: that one did says little of the next.
-                if let Some((room, look)) = self.look_for_room() {
-                    if room.is_enough || room.needed == 0 {
-                        self.note_success();
-                    }
-                    self.end_look(look);
+                let Some(room) = self.look_for_room(asks) else {
+                    return;
+                };
+                if room.is_enough || room.needed == 0 {
+                    self.note_success();
                 }
             }
             Ok(_) => self.note_success(),
         }
+        self.answer(asks);
     }
 
-    /// Could all that is to be written be written now, and more? Gives the look's number, too, for [`Pool::end_look`].
-    /// None: somebody else is looking, or has a short time ago.
-    fn look_for_room(&self) -> Option<(Room, u64)> {
+    /// Could all that is to be written be written now, and more? None: somebody else is looking, or has a short time ago,
+    /// and nobody has asked since.
+    fn look_for_room(&self, asks: u64) -> Option<Room> {
         let mut next_us = self.writer.next_look_us.try_lock()?;
         let begun_us = time::now_us();
-        if !self.writer.look_soon.swap(false, Ordering::SeqCst) && begun_us < *next_us {
+        if begun_us < *next_us && self.has_looked(asks) {
             return None;
         }
-        let look = self.writer.looks_begun.fetch_add(1, Ordering::SeqCst) + 1;
         let room = self.find_room(self.places_needed());
         let now_us = time::now_us();
         *next_us = next_look_us(begun_us, now_us);
-        Some((room, look))
+        Some(room)
     }
 
-    /// What it has found is noted.
-    fn end_look(&self, look: u64) {
-        let before = self.writer.looks_over.fetch_max(look, Ordering::SeqCst);
-        assert!(before != look, "one look ends twice");
-    }
-
-    /// There may be more room now: the next look comes at once. Gives what [`Pool::has_looked`] takes.
+    /// There may be more room now: it is looked for at once. Gives what [`Pool::has_looked`] takes.
     pub fn look_soon(&self) -> u64 {
-        let before = self.writer.looks_begun.load(Ordering::SeqCst);
-        self.writer.look_soon.store(true, Ordering::SeqCst);
+        let ask = self.writer.asks.fetch_add(1, Ordering::SeqCst) + 1;
         self.wake_writer();
-        before
+        ask
     }
 
-    /// Is a look over that has begun since then, and what it has found known?
-    pub fn has_looked(&self, since: u64) -> bool {
-        let (begun, over) = (&self.writer.looks_begun, &self.writer.looks_over);
-        let over = over.load(Ordering::SeqCst);
-        debug_assert!(over <= begun.load(Ordering::SeqCst), "over before it began");
-        over > since
+    /// Has a writer that began after that looked for room, or tried to write and failed, and is known what came of it?
+    pub fn has_looked(&self, ask: u64) -> bool {
+        debug_assert!(ask <= self.asks(), "nobody has asked");
+        self.writer.answered.load(Ordering::SeqCst) >= ask
+    }
+
+    pub(crate) fn asks(&self) -> u64 {
+        self.writer.asks.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn answer(&self, asks: u64) {
+        assert!(asks <= self.asks(), "nobody has asked");
+        self.writer.answered.fetch_max(asks, Ordering::SeqCst);
     }
 
     /// Is there room for so many pages, and a few more? A walk over the free space. Says how many may be merged.

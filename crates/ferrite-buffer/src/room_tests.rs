@@ -217,30 +217,31 @@ fn one_writer_looks_at_a_time() {
     leave_free(&pool, &disk, 1);
     let grown = pool.store().grow_ahead();
     let looking = pool.writer.next_look_us.lock();
-    pool.note_room(&grown);
+    pool.note_room(&grown, pool.asks());
     assert_eq!(pool.refusal(true), None, "it has looked beside the other");
     drop(looking);
     let soon_us = time::now_us() + 60_000_000;
     *pool.writer.next_look_us.lock() = soon_us;
-    pool.note_room(&grown);
+    pool.note_room(&grown, pool.asks());
     assert_eq!(pool.refusal(true), None, "it has looked too soon");
     *pool.writer.next_look_us.lock() = 0;
-    pool.note_room(&grown);
+    pool.note_room(&grown, pool.asks());
     assert!(pool.refusal(true).is_some(), "there is no room");
     // What was found holds.
     *pool.writer.next_look_us.lock() = soon_us;
-    pool.note_room(&grown);
+    pool.note_room(&grown, pool.asks());
     assert!(pool.refusal(true).is_some(), "it is forgotten");
-    // Who may have made room asks for a look at once, and one that began before says nothing of it.
-    let since = pool.look_soon();
-    assert!(!pool.has_looked(since), "nobody has");
+    // Who may have made room asks for a look at once. What was found out before says nothing of it.
+    let before = pool.asks();
+    let ask = pool.look_soon();
+    pool.note_room(&grown, before);
+    assert!(!pool.has_looked(ask), "that was before");
     disk.set_capacity(None);
-    pool.note_room(&pool.store().grow_ahead());
+    let grown = pool.store().grow_ahead();
+    pool.note_room(&grown, pool.asks());
     assert_eq!(pool.refusal(true), None, "there is room");
-    pool.note_room(&grown);
-    assert!(pool.has_looked(since), "it rests");
-    let later = pool.look_soon();
-    assert!(!pool.has_looked(later), "that was before");
+    assert!(pool.has_looked(ask), "nobody has");
+    assert!(!pool.has_looked(pool.look_soon()), "that was before");
 }
 
 #[test]

@@ -350,6 +350,7 @@ impl Pool {
 
     /// One round: reclaim, old dirty pages, cold dirty pages. True if it wrote something.
     fn writer_round(&self, batch: &mut WriteBatch) -> bool {
+        let asks = self.asks();
         self.reclaim_retired();
         self.store.reclaim(self.log.durable_lsn());
         let retired = self.store.retired_bytes();
@@ -365,9 +366,11 @@ impl Pool {
         self.writer.end_look();
         let grown = self.store.grow_ahead();
         let Ok(count) = self.write_trial(batch) else {
+            // That says it, too.
+            self.answer(asks);
             return false;
         };
-        self.note_room(&grown);
+        self.note_room(&grown, asks);
         count > 0 || cleared > 0
     }
 

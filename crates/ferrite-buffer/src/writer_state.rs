@@ -44,11 +44,10 @@ pub struct WriterState {
     pub(crate) little_room: AtomicBool,
     /// When the room may be looked at again, us; held by who looks (`room`).
     pub(crate) next_look_us: Mutex<u64>,
-    /// Somebody has asked for a look before that.
-    pub(crate) look_soon: AtomicBool,
-    /// Looks that have begun, and the last of them that is over.
-    pub(crate) looks_begun: AtomicU64,
-    pub(crate) looks_over: AtomicU64,
+    /// How often it was asked for a look before that, and the last time that this was answered by a round of a writer
+    /// which had begun since.
+    pub(crate) asks: AtomicU64,
+    pub(crate) answered: AtomicU64,
     /// Pages that may be merged until the next look, while there is little room.
     pub(crate) may_merge: AtomicUsize,
     pub(crate) failure: Mutex<Option<Error>>,
@@ -69,9 +68,8 @@ impl WriterState {
             trial: AtomicUsize::new(usize::MAX),
             little_room: AtomicBool::new(false),
             next_look_us: Mutex::new(0),
-            look_soon: AtomicBool::new(false),
-            looks_begun: AtomicU64::new(0),
-            looks_over: AtomicU64::new(0),
+            asks: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             may_merge: AtomicUsize::new(0),
             failure: Mutex::new(None),
         }

@@ -396,6 +396,7 @@ impl Engine {
     /// The caller has the claim.
     fn evict_oldest(&self, why: &str, is_killed: IsKilled<'_>) -> bool {
         assert!(!why.is_empty(), "dropped for no reason");
+        let mut fails = false;
         for KeptInfo { name, .. } in self.snapshots.all() {
             let result = self.drop_claimed(&name, is_killed);
             let fault = match &result {
@@ -414,8 +415,11 @@ impl Engine {
                 self.callbacks
                     .log(LogLevel::Warning, &format!("{fault}: {why}"));
             }
+            // The next one may be dropped all the same.
+            fails = true;
+        }
+        if fails {
             self.snapshots.put_off();
-            return false;
         }
         false
     }
@@ -570,7 +574,7 @@ mod tests {
     use crate::rows::write::DupInfo;
     use crate::testing::{create, open};
     use crate::transaction::session::Session;
-    use ferrite_io::sim::{IoOp, SimStorage};
+    use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
 
     fn insert(s: &mut Session, t: &Arc<Table>, key: u64, value: u8) {
@@ -644,6 +648,30 @@ mod tests {
         goes_on.store(true, Ordering::SeqCst);
         until("it is not freed", || engine.snapshots.unfreed().is_none());
         disk.set_hook(None);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+
+    /// Pages cannot be written, and it is not for want of space: no snapshot goes for that.
+    #[test]
+    fn an_error_of_the_disk_costs_no_snapshots() {
+        let disk = SimStorage::new(9);
+        let (engine, t, mut s) = with_three_snapshots(&disk);
+        disk.inject_lasting(Fault::FailWrite, "store.");
+        insert(&mut s, &t, 1 << 40, 9);
+        s.commit(false).unwrap();
+        let end = engine.log.current_lsn();
+        until("all can be written", || {
+            engine.pool.flush_below(end);
+            engine.pool.write_failure().is_some()
+        });
+        let refused = engine.admission(&|| false);
+        assert!(matches!(refused, Err(Error::DiskFull(_))), "{refused:?}");
+        assert_eq!(engine.snapshots.all().len(), 3);
+        disk.clear_faults();
+        until("it is refused still", || {
+            engine.admission(&|| false).is_ok()
+        });
         drop((s, t));
         engine.close().unwrap();
     }

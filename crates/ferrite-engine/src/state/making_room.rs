@@ -26,9 +26,10 @@ pub(crate) enum GivenWay {
     Snapshot,
 }
 
-/// After something gave way it is not waited any longer for the page writer to look at the room, in us: it does not come to
-/// that where not one page can be written.
-const LOOK_WAIT_US: u64 = 100_000;
+/// After something gave way it is not waited any longer for the page writer to look at the room, in us.
+const LOOK_WAIT_US: u64 = 1_000_000;
+/// The log is given so long for a checkpoint, and for new files, until the next thing gives way for its sake.
+const LOG_WAIT_US: u64 = 100_000;
 
 /// A look at the room that was asked for.
 #[derive(Clone, Copy)]
@@ -47,10 +48,12 @@ impl Asked {
 
     /// May it be that there is room, and the page writer has not seen it yet?
     fn is_awaited(&self, pool: &Pool, deletes: bool) -> bool {
-        let late = time::now_us().saturating_sub(self.at_us) >= LOOK_WAIT_US;
-        // Otherwise it is the log that lacks room.
-        let is_refused = pool.refusal(deletes).is_some();
-        is_refused && !late && !pool.has_looked(self.look)
+        let since_us = time::now_us().saturating_sub(self.at_us);
+        match pool.refusal(deletes) {
+            Some(_) => since_us < LOOK_WAIT_US && !pool.has_looked(self.look),
+            // It is the log that lacks room.
+            None => since_us < LOG_WAIT_US,
+        }
     }
 }
 
@@ -84,6 +87,14 @@ impl Engine {
             None => Ok(()),
             Some(Error::DiskFull(text)) => Err(Error::DiskFull(text)),
             Some(other) => Err(Error::DiskFull(other.to_string())),
+        }
+    }
+
+    /// Is it space that is missing? What gives way helps in no other case.
+    fn lacks_space(&self, deletes: bool) -> bool {
+        match self.log.admission() {
+            Ok(()) => matches!(self.pool.refusal(deletes), Some(Error::DiskFull(_))),
+            Err(e) => matches!(e, Error::DiskFull(_)),
         }
     }
 
@@ -147,12 +158,12 @@ impl Engine {
         // checkpoint flushes the log, too.
         self.log.request_flush(end);
         let (mut durable_looks, mut looks) = (0, 0);
-        let mut asked = None;
+        let (mut asked, mut gave_way) = (None, false);
         while looks < LOOKS {
             if self.log.durable_lsn() >= end {
                 self.store.reclaim(self.log.durable_lsn());
                 asked = asked.or_else(|| Some(Asked::now(&self.pool)));
-                let again = durable_looks % CHECKPOINT_LOOKS == 0;
+                let again = durable_looks % CHECKPOINT_LOOKS == 0 || gave_way;
                 if again && self.pool.refusal(deletes).is_some() {
                     // What is dirty needs room as long as it is.
                     self.pool.flush_below(end);
@@ -160,16 +171,21 @@ impl Engine {
                 if again && self.log.admission().is_err() {
                     // A failure leaves things as they are; the message of interest is `full`.
                     let _ = self.checkpoint();
-                    self.give_back_space();
+                    match gave_way {
+                        true => self.give_back_some_space(),
+                        false => self.give_back_space(),
+                    }
                     self.log.prepare_now();
                     self.pool.flush_below(end);
                 }
                 durable_looks += 1;
             }
             let awaits_look = asked.is_some_and(|a: Asked| a.is_awaited(&self.pool, deletes));
-            let gives_way = durable_looks > 1 && !awaits_look && self.room(deletes).is_err();
             // One at each look of the writer: what the last one gave may do.
-            if gives_way && self.drop_for_room(is_killed).is_some() {
+            let next_one = durable_looks > 1 && !awaits_look && self.lacks_space(deletes);
+            gave_way = next_one && self.drop_for_room(is_killed).is_some();
+            if gave_way {
+                self.store.reclaim(self.log.durable_lsn());
                 asked = Some(Asked::now(&self.pool));
             }
             self.pool.wake_writer();
