@@ -66,6 +66,7 @@ restore_check() {
     for dir in "${RESTORE_FROM[@]}"; do backup_must_be "$dir"; done
     RESTORE_LAST=${RESTORE_FROM[-1]}
     backup_new_dir restore "$RESTORE_INTO"
+    restore_check_account
     FERRITE_SERVER=$(backup_noted "$RESTORE_LAST" server)
     export FERRITE_SERVER
     ferrite_choose_server ""
@@ -75,6 +76,15 @@ restore_check() {
     ferrite_version_at_least "$FERRITE_SERVER_VERSION" "$made" ||
         ferrite_die "$RESTORE_LAST was made by MariaDB $made, and this one is $FERRITE_SERVER_VERSION"
     [[ -z $RESTORE_UNTIL ]] || restore_check_until
+}
+
+# The server's account has to come there: that is said before hours of copying.
+restore_check_account() {
+    local above
+    above=$(dirname -- "$RESTORE_INTO")
+    while [[ ! -e $above ]]; do above=$(dirname -- "$above"); done
+    account_choose "$RESTORE_INTO"
+    (cd / && account_as test -x "$above") || ferrite_die "the server's account $ACCOUNT cannot enter $above" "give another directory"
 }
 
 # The binary log has to begin where the backup ends.

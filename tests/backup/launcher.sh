@@ -280,6 +280,10 @@ expect "mariadb-backup alone is refused" 1 'no rows of 5 FERRITE tables' \
     "$ROOT/ferrite" sql --dir "$WORK/data" --force -e "BACKUP STAGE START"
 damage
 "$ROOT/ferrite" down --dir "$WORK/data" >/dev/null
+if ((EUID == 0)); then
+    mkdir -m 700 "$WORK/closed"
+    expect "where the server cannot come" 1 'account _ferrite cannot enter .*closed' restore "$WORK/b1" --into "$WORK/closed/a/r"
+fi
 expect "restore" 0 'Restored' restore "$WORK/b1" --into "$WORK/r1"
 restored r1 1,2
 expect "restore an increment" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r2"
