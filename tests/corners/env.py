@@ -283,6 +283,21 @@ class Env:
         finally:
             self._forget(look)
 
+    def leave(self, session: Session) -> None:
+        """The client goes away, and the server has seen it."""
+        session.close()
+        look = self.session(None)
+        gone = f"SELECT COUNT(*) = 0 FROM information_schema.PROCESSLIST WHERE ID = {session.id}"
+        self.eventually("the client is gone", lambda: look.value(gone))
+        self._forget(look)
+
+    def prepare(self, xid: str, *changes: str, before: str = "DO 0") -> None:
+        """A client that leaves a prepared transaction behind."""
+        session = self.session()
+        for sql in (before, f"XA START '{xid}'", *changes, f"XA END '{xid}'", f"XA PREPARE '{xid}'"):
+            session.run(sql)
+        self.leave(session)
+
     def _forget(self, session: Session) -> None:
         session.close()
         self.sessions.remove(session)

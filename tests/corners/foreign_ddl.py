@@ -748,17 +748,6 @@ def scenario_names(env: Env) -> None:
     env.same_as_innodb(play)
 
 
-def _prepare(env: Env, xid: str, *changes: str) -> None:
-    """The client goes; its transaction stays."""
-    session = env.session()
-    for sql in (f"XA START '{xid}'", *changes, f"XA END '{xid}'", f"XA PREPARE '{xid}'"):
-        session.run(sql)
-    session.close()
-    other = env.session()
-    gone = f"SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = {session.id}"
-    env.eventually("the client is gone", lambda: other.value(gone))
-
-
 def _family(env: Env) -> Session:
     session = env.session()
     session.run("SET GLOBAL ferrite_lock_wait_timeout=1")
@@ -780,7 +769,7 @@ def _sound(session: Session, *tables: str) -> None:
 def scenario_prepared_parent_beside_ddl(env: Env) -> None:
     """A prepared transaction has deleted a parent and, by cascade, its children: DDL on either waits for it."""
     session = _family(env)
-    _prepare(env, "gone", "DELETE FROM p WHERE id = 1")
+    env.prepare("gone", "DELETE FROM p WHERE id = 1")
     for again in (False, True):
         if again:
             env.crash()
@@ -814,7 +803,7 @@ def scenario_prepared_parent_beside_ddl(env: Env) -> None:
 def scenario_prepared_child_beside_ddl(env: Env) -> None:
     """A prepared transaction has inserted a child: whatever becomes of the parent's definition, its row stays."""
     session = _family(env)
-    _prepare(env, "new", "INSERT INTO c VALUES (7, 4)")
+    env.prepare("new", "INSERT INTO c VALUES (7, 4)")
     equal(session.error("DELETE FROM p WHERE id = 4"), 1205, "DELETE")
     session.run("RENAME TABLE p TO q")
     equal(session.error("DELETE FROM q WHERE id = 4"), 1205, "DELETE after RENAME")
@@ -843,7 +832,7 @@ def scenario_a_child_comes_while_its_parent_is_emptied(env: Env) -> None:
     for sql in ("TRUNCATE p", "ALTER TABLE p DISCARD TABLESPACE"):
         session.run("CREATE TABLE p (id INT PRIMARY KEY)")
         session.run("INSERT INTO p VALUES (1)")
-        _prepare(env, "more", "INSERT INTO p VALUES (2)")
+        env.prepare("more", "INSERT INTO p VALUES (2)")
         emptier = env.session()
         # Others have left a second as the server's value.
         emptier.run("SET ferrite_lock_wait_timeout = 50")

@@ -227,23 +227,12 @@ def scenario_a_full_disk_in_a_cascade(env: Env) -> None:
 # ---- prepared transactions -----------------------------------------------------------------------
 
 
-def _prepare(env: Env, xid: str, *changes: str) -> None:
-    session = env.session()
-    for sql in (f"XA START '{xid}'", *changes, f"XA END '{xid}'", f"XA PREPARE '{xid}'"):
-        session.run(sql)
-    session.close()
-    other = env.session()
-    gone = f"SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = {session.id}"
-    env.eventually("the client is gone", lambda: other.value(gone))
-
-
 def _decided(env: Env, crash: bool, commit: bool) -> None:
     env.fresh_database()
     _family(env, actions="")
     env.session().run("DELETE FROM c WHERE p=5")
-    _prepare(env, "child", "INSERT INTO c (id, p) VALUES (70, 5)", "DELETE FROM c WHERE p=4")
-    _prepare(
-        env,
+    env.prepare("child", "INSERT INTO c (id, p) VALUES (70, 5)", "DELETE FROM c WHERE p=4")
+    env.prepare(
         "parent",
         "DELETE FROM p WHERE id=99",
         "INSERT INTO p (id) VALUES (8)",
@@ -305,7 +294,7 @@ def scenario_ddl_of_the_parent_of_a_prepared_child(env: Env) -> None:
         env.fresh_database()
         session = _family(env, actions="")
         session.run("DELETE FROM c WHERE p=5")
-        _prepare(env, "child", "INSERT INTO c (id, p) VALUES (70, 5)")
+        env.prepare("child", "INSERT INTO c (id, p) VALUES (70, 5)")
         if crash:
             env.crash()
             session = env.session()

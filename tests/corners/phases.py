@@ -115,12 +115,7 @@ class Play:
 
     def _anew(self, number: int) -> None:
         """The connection is gone, for every other one as well; another takes its place."""
-        old = self.sessions[number]
-        old.close()
-        look = self.env.session()
-        gone = f"SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = {old.id}"
-        self.env.eventually("the client is gone", lambda: look.value(gone))
-        look.close()
+        self.env.leave(self.sessions[number])
         self.sessions[number] = self._session()
         self.stands[number] = "none"
 

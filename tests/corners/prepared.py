@@ -16,21 +16,6 @@ def _sound(session: Session, table: str) -> None:
     equal(session.answer(f"CHECK TABLE {table} EXTENDED"), wanted, f"CHECK TABLE {table}")
 
 
-def _prepare_and_go(env: Env, xid: str, *changes: str, before: str = "DO 0") -> None:
-    session = env.session()
-    session.run(before)
-    session.run(f"XA START '{xid}'")
-    for change in changes:
-        session.run(change)
-    session.run(f"XA END '{xid}'")
-    session.run(f"XA PREPARE '{xid}'")
-    session.close()
-    other = env.session()
-    gone = f"SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = {session.id}"
-    env.eventually("the client is gone", lambda: other.value(gone))
-    other.close()
-
-
 def scenario_ddl_waits_for_prepared(env: Env) -> None:
     """DDL on a table that a prepared transaction changed waits and ends with 1205, as InnoDB's does."""
     statements = [
@@ -50,7 +35,7 @@ def scenario_ddl_waits_for_prepared(env: Env) -> None:
         session = env.session()
         session.run(f"CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={engine}")
         session.run("INSERT INTO t VALUES (1, 1), (2, 2)")
-        _prepare_and_go(env, "ddl", "UPDATE t SET b=10 WHERE a=1", "INSERT INTO t VALUES (5, 5)")
+        env.prepare("ddl", "UPDATE t SET b=10 WHERE a=1", "INSERT INTO t VALUES (5, 5)")
         session = env.session()
         answers: list[object] = [session.answer(statement) for statement in statements]
         answers.append(session.answer("SELECT * FROM t"))
@@ -71,7 +56,7 @@ def scenario_killed_ddl(env: Env) -> None:
     """KILL ends DDL that waits for a prepared transaction."""
     session = env.session()
     session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
-    _prepare_and_go(env, "kill", "INSERT INTO t VALUES (1)")
+    env.prepare("kill", "INSERT INTO t VALUES (1)")
     waiter, session = env.session(), env.session()
     drop = waiter.start("DROP TABLE t")
     env.runs(waiter)
@@ -90,8 +75,7 @@ def scenario_temporary_table_in_xa(env: Env) -> None:
             session = env.session()
             session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE")
             session.run("INSERT INTO t VALUES (1, 1)")
-            _prepare_and_go(
-                env,
+            env.prepare(
                 "temporary",
                 "INSERT INTO x VALUES (1, 1), (2, 2)",
                 "UPDATE x SET b=b+1",
@@ -112,8 +96,7 @@ def scenario_rollback_touches_no_other_table(env: Env) -> None:
     """XA ROLLBACK after a restart removes nothing of a table that was made since."""
     session = env.session()
     session.run("CREATE TABLE x (a INT PRIMARY KEY) ENGINE=FERRITE")
-    _prepare_and_go(
-        env,
+    env.prepare(
         "ids",
         "INSERT INTO z VALUES (5)",
         "INSERT INTO x VALUES (5)",
@@ -137,7 +120,7 @@ def scenario_many_values_in_a_transaction(env: Env) -> None:
     session.run(f"CREATE TABLE t (a INT PRIMARY KEY, {' TEXT, '.join(columns)} TEXT) ENGINE=FERRITE")
     session.run("INSERT INTO t SELECT seq" + 20 * ", REPEAT('x', 1100)" + " FROM seq_1_to_4700")
     session.run("UPDATE t SET " + ", ".join(f"{b}=CONCAT({b}, 'y')" for b in columns))
-    _prepare_and_go(env, "many", "DELETE FROM t")
+    env.prepare("many", "DELETE FROM t")
     env.crash()
     session = env.session()
     session.run("XA ROLLBACK 'many'")
@@ -321,7 +304,7 @@ def scenario_installed_beside_what_users_have_prepared(env: Env) -> None:
     session = env.session()
     session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
     for xid, row in (("left", 1), ("right", 2)):
-        _prepare_and_go(env, xid, f"INSERT INTO t VALUES ({row})")
+        env.prepare(xid, f"INSERT INTO t VALUES ({row})")
     env.kill()
     with _without_ferrite(env) as session:
         session.run("INSTALL SONAME 'ha_ferrite'")
@@ -363,7 +346,7 @@ def scenario_truncate_of_partitions_is_whole_or_nothing(env: Env) -> None:
     session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE PARTITION BY HASH (a) PARTITIONS 4")
     session.run("INSERT INTO t VALUES (0, 0), (1, 1), (2, 2), (3, 3)")
     rows = session.run("SELECT * FROM t ORDER BY a")
-    _prepare_and_go(env, "part", "UPDATE t SET b=20 WHERE a=2")
+    env.prepare("part", "UPDATE t SET b=20 WHERE a=2")
     session = env.session()
     for before, after in (("DO 0", "DO 0"), ("LOCK TABLES t WRITE", "UNLOCK TABLES")):
         for statement in (
@@ -393,7 +376,7 @@ def scenario_partition_stays_beside_prepared(env: Env) -> None:
     )
     session.run(f"CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE {parts}")
     session.run("INSERT INTO t VALUES (1, 1), (11, 1), (21, 1), (31, 1)")
-    _prepare_and_go(env, "x", "UPDATE t SET b=2 WHERE a=11")
+    env.prepare("x", "UPDATE t SET b=2 WHERE a=11")
     session = env.session()
     defined = session.run("SHOW CREATE TABLE t")
     for before, after in (("DO 0", "DO 0"), ("LOCK TABLES t WRITE", "UNLOCK TABLES")):
@@ -426,7 +409,7 @@ def scenario_auto_increment_beside_prepared(env: Env) -> None:
         session = env.session()
         session.run(f"CREATE OR REPLACE TABLE c ({columns}) ENGINE=FERRITE")
         session.run("INSERT INTO c (v) VALUES (1), (1), (1)")
-        _prepare_and_go(env, "x", "INSERT INTO c (v) VALUES (1)")
+        env.prepare("x", "INSERT INTO c (v) VALUES (1)")
         session = env.session()
         equal(
             session.error("ALTER TABLE c DROP FOREIGN KEY f, AUTO_INCREMENT=1, LOCK=SHARED"),
@@ -439,7 +422,7 @@ def scenario_auto_increment_beside_prepared(env: Env) -> None:
         equal(session.run("SELECT n FROM c ORDER BY n"), [(n,) for n in range(1, 6)], f"rows, {key}")
         # Not with the gaps between the rows, into which the next one may go.
         low = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        _prepare_and_go(env, "y", "DELETE FROM c WHERE n > 3", before=low)
+        env.prepare("y", "DELETE FROM c WHERE n > 3", before=low)
         session = env.session()
         equal(session.error("ALTER TABLE c AUTO_INCREMENT=2, LOCK=SHARED"), 0, f"ALTER beside a DELETE, {key}")
         equal(session.error("INSERT INTO c (v) VALUES (1)"), 0, f"INSERT beside a DELETE, {key}")
@@ -489,7 +472,7 @@ def scenario_drop_database_tells_what_stays(env: Env) -> None:
     parts = "PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
     session.run(f"CREATE TABLE lost.t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE {parts}")
     session.run("INSERT INTO lost.t VALUES (1, 1)")
-    _prepare_and_go(env, "lost", "UPDATE lost.t SET b=2")
+    env.prepare("lost", "UPDATE lost.t SET b=2")
     _forget_partition(env, "lost", "t", "PARTITION BY RANGE (a) (PARTITION p1 VALUES LESS THAN (20))")
     session = env.session()
     session.run("SET GLOBAL ferrite_lock_wait_timeout=1")
@@ -507,7 +490,7 @@ def scenario_recovered_ddl_waits_for_nobody(env: Env) -> None:
     session = env.session()
     session.run("CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE=FERRITE")
     session.run("INSERT INTO p VALUES (1, 1)")
-    _prepare_and_go(env, "x", "UPDATE p SET v=2")
+    env.prepare("x", "UPDATE p SET v=2")
     dropping = session.start("DROP TABLE p")
     expect(dropping.waits(), "DROP does not wait")
     env.kill()

@@ -4,7 +4,7 @@ use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
 use crate::{Callbacks, Config, Engine, LogLevel, SilentCallbacks};
 use ferrite_io::sim::SimStorage;
-use ferrite_sync::{Arc, Mutex};
+use ferrite_sync::{thread, time, Arc, Mutex};
 use ferrite_types::{Lsn, PageId};
 
 /// Warnings and errors that the engine has told the server.
@@ -46,6 +46,15 @@ pub(crate) fn open(disk: &SimStorage) -> Arc<Engine> {
 pub(crate) fn create(engine: &Engine) -> Arc<Table> {
     let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
     engine.dict.create_table(spec, 1).unwrap()
+}
+
+/// Looks again and again, for 20 s; `what` is wrong if it does not come.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let since_us = time::now_us();
+    while !done() {
+        assert!(time::now_us() - since_us < 20_000_000, "{what}");
+        thread::sleep_ms(1);
+    }
 }
 
 /// Everything is written, and pages leave memory until that one has.

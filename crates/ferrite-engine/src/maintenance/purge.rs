@@ -624,7 +624,7 @@ pub(crate) struct Clean {
 mod tests {
     use super::*;
     use crate::rows::write::DupInfo;
-    use crate::testing::{config, create, out_of_memory, Heard};
+    use crate::testing::{config, create, out_of_memory, until, Heard};
     use crate::Session;
     use ferrite_io::sim::{Fault, SimStorage};
     use ferrite_lock::{LockRequest, Mode, Span};
@@ -935,11 +935,7 @@ mod tests {
         let of = engine.versions.stats();
         let others = of.young_bytes + of.old_bytes + of.spilled_bytes + engine.archived().1;
         engine.set("max_history_bytes", others + 50_000).unwrap();
-        let since_us = time::now_us();
-        while open() == 2 {
-            assert!(time::now_us() - since_us < 20_000_000, "none is ended");
-            ferrite_sync::thread::sleep_ms(5);
-        }
+        until("none is ended", || open() != 2);
         // Longer than a snapshot is spared, and purge has not come to it yet.
         ferrite_sync::thread::sleep_ms(3000);
         assert_eq!((open(), w.engine.purge.pending_overflow().len()), (1, 1));

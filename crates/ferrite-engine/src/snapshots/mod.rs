@@ -572,7 +572,7 @@ mod tests {
     use super::*;
     use crate::catalog::table::Table;
     use crate::rows::write::DupInfo;
-    use crate::testing::{create, open};
+    use crate::testing::{create, open, until};
     use crate::transaction::session::Session;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
@@ -605,14 +605,6 @@ mod tests {
             }
         }
         (engine, t, s)
-    }
-
-    fn until(what: &str, mut done: impl FnMut() -> bool) {
-        let since_us = time::now_us();
-        while !done() {
-            assert!(time::now_us() - since_us < 20_000_000, "{what}");
-            thread::sleep_ms(1);
-        }
     }
 
     /// What the snapshots hold takes long to be read: checkpoints do not wait for that.

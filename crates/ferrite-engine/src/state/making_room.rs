@@ -300,7 +300,7 @@ mod tests {
     use crate::ddl::DdlCaller;
     use crate::rows::write::DupInfo;
     use crate::state::callbacks::{Callbacks, LogLevel, SilentCallbacks};
-    use crate::testing::{config, create};
+    use crate::testing::{config, create, until};
     use crate::transaction::session::Session;
     use ferrite_io::sim::SimStorage;
     use ferrite_sync::atomic::AtomicBool;
@@ -368,11 +368,7 @@ mod tests {
         thread::sleep_ms(50);
         assert!(!waiter.is_finished(), "it did not wait");
         killed.store(true, Ordering::SeqCst);
-        let since_us = time::now_us();
-        while !waiter.is_finished() {
-            assert!(time::now_us() - since_us < 20_000_000, "deaf to KILL");
-            thread::sleep_ms(1);
-        }
+        until("deaf to KILL", || waiter.is_finished());
         let (row, file) = waiter.join().unwrap();
         assert_eq!(
             (row, file),
@@ -425,11 +421,7 @@ mod tests {
             thread::sleep_ms(50);
             assert!(!waiter.is_finished(), "it did not wait");
             killer.0.store(true, Ordering::SeqCst);
-            let since_us = time::now_us();
-            while !waiter.is_finished() {
-                assert!(time::now_us() - since_us < 20_000_000, "deaf to KILL");
-                thread::sleep_ms(1);
-            }
+            until("deaf to KILL", || waiter.is_finished());
             assert_eq!(waiter.join().unwrap(), Err(Error::Interrupted));
             killer.0.store(false, Ordering::SeqCst);
         }
