@@ -42,6 +42,10 @@ ADAPTATIONS: dict[str, tuple[Adaptation, ...]] = {
             "r/bulk_load.result", r"ERROR HY000: Got error 1 .*", "ERROR 23000: Duplicate entry '131073' for key 'f2'"
         ),
     ),
+    "main": (
+        # The combination has the engine's name.
+        Adaptation("alter_table_combinations.test", r"MTR_COMBINATION_INNODB", "MTR_COMBINATION_FERRITE"),
+    ),
 }
 
 

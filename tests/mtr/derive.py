@@ -10,7 +10,7 @@ from lib.engines import Engine
 from mtr.adapt import adapt
 from mtr.tree import Tree
 
-DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts", "innodb")
+DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts", "innodb", "main")
 TEXT = (".test", ".inc", ".result", ".opt", ".cnf", ".rdiff", ".def", ".combinations", ".sh")
 NAMES = re.compile(r"(?<![-\w/])innodb(?![-\w])", re.IGNORECASE)
 """The engine's name, not the first word of an option or of a file."""
@@ -32,6 +32,8 @@ INNODBS_OWN = {
     ),
 }
 """What more keeps tests of one suite from being portable."""
+ONLY = {"main": re.compile(r"foreign\s+key", re.IGNORECASE)}
+"""What a test of a suite must itself say: of main, which is about the server, those that have foreign keys are taken."""
 OUTSIDE = "outside"
 """Folder of a copy for files that its tests include from elsewhere and that name the engine."""
 COMBINATIONS = {
@@ -58,7 +60,7 @@ class Derivation:
         self.tree = tree
         self.suite = suite
         self.kind = kind
-        self.source = tree.mtr / "suite" / suite
+        self.source = tree.mtr / "main" if suite == "main" else tree.mtr / "suite" / suite
         self.target = tree.mtr / "suite" / port_name(suite)
         self.outside: set[Path] = set()
 
@@ -108,6 +110,9 @@ class Derivation:
         if OTHERS.search(test.stem):
             return False
         text = self._reach(test, set())
+        only = ONLY.get(self.suite)
+        if only and not only.search(test.read_text(encoding="utf-8", errors="surrogateescape")):
+            return False
         parametrised = "engines.inc" in text
         if not parametrised and not re.search(r"innodb", text, re.IGNORECASE):
             return False
