@@ -156,7 +156,7 @@ damaged_note() {
     expect "down again after the note" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
     mkdir -p "$WORK/half/mysql"
     touch "$WORK/half/mysql/half"
-    echo state=creating >"$WORK/half/ferrite.instance"
+    printf 'state=creating\nserver=%s\n' "${FERRITE_SERVER:-10.11}" >"$WORK/half/ferrite.instance"
     expect "up of a directory that is half made" 1 'unknown variable.*no-such-thing' up_at "$WORK/half" -- --no-such-thing=1
     expect "it was made anew" 2 'No such file' ls "$WORK/half/mysql/half"
     expect "and is whole" 0 '^state=ready$' cat "$WORK/half/ferrite.instance"
