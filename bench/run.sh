@@ -41,7 +41,7 @@ bench_places() {
     [[ $engines != *rocksdb* ]] || { bench_try rocksdb ferrite_ensure_rocksdb; }
     [[ ${1:-} != go-tpc ]] || bench_build_go_tpc
     bench_try ceiling bench_build_ceiling
-    export FB_CEILING_SO=$FERRITE_CACHE/bench-ceiling/ha_ceiling.so
+    export FB_CEILING_SO=$FERRITE_CACHE/bench-ceiling-$FERRITE_SERVER/ha_ceiling.so
     export FERRITE_CACHE
 }
 
@@ -67,7 +67,7 @@ bench_build_ceiling() {
     [[ -f $FERRITE_ROOT/bench/ceiling/ha_ceiling.cc ]] || return 1
     ferrite_need_tool g++ g++ make make
     ferrite_locked bench-ceiling make --no-print-directory -s -C "$FERRITE_ROOT/bench/ceiling" \
-        OUT="$FERRITE_CACHE/bench-ceiling" SERVER_INCLUDES="$FERRITE_SERVER_INCLUDES" SERVICES="$FERRITE_SERVICES_LIB" >&2
+        OUT="$FERRITE_CACHE/bench-ceiling-$FERRITE_SERVER" SERVER_INCLUDES="$FERRITE_SERVER_INCLUDES" SERVICES="$FERRITE_SERVICES_LIB" >&2
 }
 
 main() {

@@ -24,6 +24,7 @@
 #include "ferrite_foreign.h"
 #include "ferrite_i_s.h"
 #include "ferrite_psi.h"
+#include "ferrite_replace_engines.h"
 #include "ferrite_query.h"
 #include "ferrite_share.h"
 #include "ferrite_trx.h"
@@ -409,4 +410,5 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN_COLS", "Columns of Ferrite foreign keys",
                        ferrite_i_s_foreign_cols_init),
     FERRITE_I_S_PLUGIN("FERRITE_FOREIGN_KEY_ERRORS", "Latest violations of Ferrite foreign keys",
-                       ferrite_i_s_foreign_errors_init) maria_declare_plugin_end;
+                       ferrite_i_s_foreign_errors_init),
+    FERRITE_REPLACE_ENGINES_PLUGIN maria_declare_plugin_end;

@@ -53,6 +53,7 @@ unsigned int change_buffer_max_size;
 unsigned long long row_cache_size;
 char use_direct_io;
 char rollback_on_timeout;
+char replace_engines;
 char encrypt;
 unsigned int encryption_key_id;
 
@@ -296,6 +297,13 @@ static MYSQL_SYSVAR_BOOL(rollback_on_timeout, rollback_on_timeout, PLUGIN_VAR_OP
                          " last statement. innodb_rollback_on_timeout=ON does the same.",
                          nullptr, nullptr, 0);
 
+static MYSQL_SYSVAR_BOOL(replace_engines, replace_engines,
+                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+                         "With enforce_storage_engine=FERRITE, a statement that names another"
+                         " engine makes a Ferrite table even if sql_mode contains"
+                         " NO_ENGINE_SUBSTITUTION, which is taken out of such sessions.",
+                         nullptr, nullptr, 0);
+
 static MYSQL_SYSVAR_BOOL(use_direct_io, use_direct_io, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Bypass the operating system's file cache when reading and writing pages.",
                          nullptr, nullptr, 1);
@@ -470,6 +478,7 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(memory),
                                                        MYSQL_SYSVAR(deadlock_detect),
                                                        MYSQL_SYSVAR(print_all_deadlocks),
                                                        MYSQL_SYSVAR(rollback_on_timeout),
+                                                       MYSQL_SYSVAR(replace_engines),
                                                        MYSQL_SYSVAR(use_direct_io),
                                                        MYSQL_SYSVAR(purge_threads),
                                                        MYSQL_SYSVAR(write_threads),
@@ -587,6 +596,8 @@ bool ferrite_snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolatio
 bool ferrite_allow_backup_stage(THD *thd) { return THDVAR(thd, allow_backup_stage); }
 
 uint32_t ferrite_stats_sample_pages() { return stats_sample_pages; }
+
+bool ferrite_replaces_engines() { return replace_engines; }
 
 bool ferrite_rollback_on_timeout() {
   return rollback_on_timeout || ferrite::innodb_rollback_on_timeout(false);

@@ -37,6 +37,8 @@ bool ferrite_snapshot_isolation(THD *thd);
 uint32_t ferrite_stats_sample_pages();
 /* A lock wait timeout rolls the whole transaction back. */
 bool ferrite_rollback_on_timeout();
+/* enforce_storage_engine=FERRITE holds under NO_ENGINE_SUBSTITUTION, too. */
+bool ferrite_replaces_engines();
 
 /* SHOW ENGINE FERRITE STATUS | MUTEX; the handlerton's show_status. */
 bool ferrite_show_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type type);

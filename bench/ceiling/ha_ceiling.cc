@@ -7,6 +7,13 @@
 
 #include "ceiling_log.h"
 
+/* 11.8's functions of a handlerton are not told which one they belong to. */
+#if MYSQL_VERSION_ID >= 110800
+#define CEILING_OF_HTON
+#else
+#define CEILING_OF_HTON handlerton *,
+#endif
+
 /* Exported by the server, declared in none of its headers. */
 extern "C" MYSQL_THD thd_increment_pending_ops(MYSQL_THD thd);
 extern "C" void thd_decrement_pending_ops(void *token);
@@ -40,7 +47,7 @@ uint64_t take_position(THD *thd) {
   return session ? std::exchange(session->position, 0) : 0;
 }
 
-int ceiling_commit(handlerton *, THD *thd, bool all) {
+int ceiling_commit(CEILING_OF_HTON THD *thd, bool all) {
   if (!all && thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN)) return 0;
   const uint64_t position = take_position(thd);
   if (position && flush_at_commit)
@@ -48,12 +55,12 @@ int ceiling_commit(handlerton *, THD *thd, bool all) {
   return 0;
 }
 
-int ceiling_rollback(handlerton *, THD *thd, bool) {
+int ceiling_rollback(CEILING_OF_HTON THD *thd, bool) {
   take_position(thd);
   return 0;
 }
 
-int ceiling_close_connection(handlerton *, THD *thd) {
+int ceiling_close_connection(CEILING_OF_HTON THD *thd) {
   delete static_cast<Session *>(thd_get_ha_data(thd, ceiling_hton));
   return 0;
 }

@@ -151,7 +151,7 @@ class Sysbench:
 
 @dataclass(frozen=True)
 class Slap:
-    """mysqlslap with statements that it generates itself."""
+    """mariadb-slap with statements that it generates itself."""
 
     threads: int
     queries: int

@@ -233,7 +233,7 @@ class Session:
     def _command(self, load: Load) -> list[str]:
         if isinstance(load, GoTpc):
             return load.command(self.places.go_tpc, self.server.port, self.server.password)
-        program = self.places.sysbench if isinstance(load, Sysbench) else self.places.program("mysqlslap")
+        program = self.places.sysbench if isinstance(load, Sysbench) else self.places.program("mariadb-slap")
         return load.command(program, self._lua(load), self.server.socket, self.engine)
 
     def _lua(self, load: Load) -> Path:

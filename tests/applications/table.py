@@ -40,7 +40,7 @@ class Application:
     replace: tuple[tuple[str, str], ...] = ()
     """Placeholders of a template, as regular expressions, and what stands for them."""
     own_mode: bool = False
-    """It sets an sql_mode with NO_ENGINE_SUBSTITUTION: the server does not replace the engine's name, the user must."""
+    """It sets an sql_mode with NO_ENGINE_SUBSTITUTION: without `ferrite_replace_engines` the server replaces no engine's name."""
     full_text: int = 0
     """So many of its tables have FULLTEXT or SPATIAL indexes, which Ferrite refuses."""
     short: bool = False
@@ -64,9 +64,7 @@ _CREATE = "org/camunda/bpm/engine/db/create/activiti.mariadb.create"
 
 APPLICATIONS = (
     _debian("Kea", "kea-admin", "**/dhcpdb_create.mysql", short=True),
-    _debian(
-        "Zabbix server", "zabbix-server-mysql", "**/schema.sql.gz", "**/images.sql.gz", "**/data.sql.gz", short=True
-    ),
+    _debian("Zabbix server", "zabbix-server-mysql", "**/schema.sql.gz", "**/images.sql.gz", "**/data.sql.gz"),
     _debian("Zabbix proxy", "zabbix-proxy-mysql", "**/schema.sql.gz"),
     _debian("Roundcube", "roundcube-core", "usr/share/roundcube/SQL/mysql.initial.sql", short=True),
     _debian(

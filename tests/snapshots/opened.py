@@ -58,7 +58,7 @@ REFUSED = (
     "REPLACE INTO o.part VALUES (1, 1)",
     "TRUNCATE TABLE o.value",
     "ALTER TABLE o.value ADD COLUMN c INT",
-    "ALTER TABLE o.part ENGINE = InnoDB",
+    "ALTER TABLE o.part ENGINE = InnoDB, LOCK = SHARED",
     "ALTER TABLE o.part COALESCE PARTITION 1",
     "CREATE INDEX i ON o.value (a)",
     "CREATE TABLE o.new (a INT) ENGINE = FERRITE",

@@ -1,4 +1,4 @@
-"""group-commit: mysqlslap writes at growing concurrency, binlog on and off."""
+"""group-commit: mariadb-slap writes at growing concurrency, binlog on and off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ferrite_bench.workloads.base import Case, Curve, Data, Experiment, Setup
 
 
 def _nothing(_session: Session) -> None:
-    """mysqlslap makes its own tables."""
+    """mariadb-slap makes its own tables."""
 
 
 def _case(threads: int, queries: int, series: str) -> Case:
@@ -39,7 +39,7 @@ EXPERIMENT = Experiment(
     title="Group commit",
     question="Many connections commit at the same time, each durably. How many of them share one flush, "
     "with and without the binlog?",
-    method="mysqlslap --auto-generate-sql-load-type=write (single-row inserts into a table without a primary key), every "
+    method="mariadb-slap --auto-generate-sql-load-type=write (single-row inserts into a table without a primary key), every "
     "commit durable; binlog with sync_binlog=1. Flushes are those that the block device saw.",
     story="The measurement of 2009 on InnoDB Plugin 1.0.4: 6.1 times the throughput at 30 connections with the binlog on, "
     "200,251 flushes down to 26,092 for the same work.",
