@@ -79,13 +79,12 @@ const char *ha_ferrite::find_bad_option(THD *thd, const TABLE *form, const HA_CR
 }
 
 /* Clauses of CREATE TABLE that Ferrite cannot honour. */
-static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
+static int refuse_unsupported(const TABLE *form) {
   for (uint i = 0; i < form->s->keys; i++) {
     const KEY &key = form->key_info[i];
     if (ferrite::is_fulltext(key)) return refuse("FULLTEXT indexes");
     if (ferrite::is_spatial(key)) return refuse("SPATIAL indexes");
   }
-  if (info->tablespace) return refuse("TABLESPACE");
   if (form->versioned(VERS_TRX_ID)) return refuse("system versioning by transaction id");
   return 0;
 }
@@ -244,7 +243,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     if (int err = ferrite_check_writable(ha_thd())) return err;
   if (ferrite::has_temporary_name(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
-  if (int err = refuse_unsupported(form, create_info)) return err;
+  if (int err = refuse_unsupported(form)) return err;
   if (int err = ferrite::refuse_reserved_names(ha_thd(), form)) return err;
   if (find_bad_option(ha_thd(), form, create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;

@@ -51,6 +51,10 @@ test_ci() {
     test_beside sysbench "$FERRITE_ROOT/tests/sysbench/run.sh" --ci
     test_suite bench --ci
     test_beside_ends
+    # Software that nobody here wrote: it waits for its downloads, too.
+    test_beside applications "$FERRITE_ROOT/tests/applications/run.sh" --ci
+    test_suite suites --ci
+    test_beside_ends
     # mtr keeps one processor busy, diff and schedules less than one.
     test_beside mtr "$FERRITE_ROOT/tests/mtr/run.sh" --ci
     test_suite diff --ci
@@ -97,6 +101,7 @@ test_all() {
     for suite in loom tools introspection monitoring migrate applications suites sysbench bench mtr diff corners schedules backup snapshots encryption crash package soak perf; do
         test_suite "$suite" "$@"
     done
+    test_stage "perf foreign" "$FERRITE_ROOT/tests/perf/run.sh" foreign
 }
 
 # test_stage NAME COMMAND...: one line before, one after, and a tally.

@@ -73,7 +73,7 @@ SQLALCHEMY = Suite(
     ("-m", "pytest", "-p", "outcomes", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--tb=short")
     + ("--backend-only", "--dburi", "{uri}"),
     ("test/dialect", "test/engine", "test/sql", "test/orm", "test/ext"),
-    (),
+    ("test/dialect/mysql", "test/engine/test_reflection.py", "test/orm/test_cascade.py"),
     paths=("lib",),
     enforced=True,
     left_out=(Explained("test/dialect/mysql/test_query.py::MatchTest", FULL_TEXT),),
