@@ -75,9 +75,25 @@ def _refused(server: Server, sql: str, words: str) -> None:
 
 
 def _readable(directory: Path) -> list[str]:
-    """Files with the mark in them."""
+    """Files with the mark in them. One that is renamed before it is read (a segment of the log is used again) is looked for
+    under its new name."""
     mark = MARK.encode()
-    return [file.name for file in directory.iterdir() if file.is_file() and mark in file.read_bytes()]
+    found: list[str] = []
+    read: set[str] = set()
+    while new := _files(directory) - read:
+        for name in new:
+            with contextlib.suppress(FileNotFoundError):
+                content = (directory / name).read_bytes()
+                read.add(name)
+                if mark in content:
+                    found.append(name)
+    return found
+
+
+def _files(directory: Path) -> set[str]:
+    """Names of its files, by the listing alone: none is left out because it has another name by now."""
+    with os.scandir(directory) as entries:
+        return {entry.name for entry in entries if entry.is_file()}
 
 
 def _write_everywhere(server: Server) -> None:

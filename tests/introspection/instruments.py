@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import Any
 
-from introspection.seen import eventually, expect, rows, view
+from introspection.seen import Failed, eventually, expect, rows, view
 from lib.engines import engine
 from lib.places import Places
 from lib.server import Server
@@ -51,12 +51,16 @@ def _threads(server: Server) -> None:
     sql = "SELECT name, thread_os_id FROM performance_schema.threads WHERE name LIKE 'thread/ferrite/%'"
     found: list[dict[str, Any]] = []
 
+    def names() -> set[str]:
+        return {r["name"].split("/")[-1] for r in found}
+
     def are_all_there() -> bool:
         found[:] = rows(server, sql)
-        return len(found) >= len(THREADS)
+        return names() == THREADS and all(r["thread_os_id"] for r in found)
 
-    eventually("all threads", are_all_there)
-    expect({r["name"].split("/")[-1] for r in found} == THREADS, "threads", found)
+    with contextlib.suppress(Failed):
+        eventually("all threads", are_all_there)
+    expect(names() == THREADS, "threads", found)
     expect(all(r["thread_os_id"] for r in found), "the system knows them", found)
 
 

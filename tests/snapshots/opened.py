@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 
 import pymysql
 
+from corners.disk import fill
 from lib.engines import engine
 from lib.server import Server, ServerFailed
 from snapshots.work import Failed, Writers, ferrite_check, one
@@ -243,12 +243,7 @@ def _full_disk(first: Server, home: Path, truth: list[Any]) -> str:
         _does_not_start(second, "are needed for the snapshot's log and lists of pages")
         subprocess.run(["mount", "-o", "remount,size=64M", str(own)], check=True)
         second.start()
-        free = os.statvfs(own)
-        with (own / "filler").open("wb") as filler, contextlib.suppress(OSError):
-            filler.truncate(0)
-            for _ in range(free.f_bavail * free.f_bsize // 65536 + 1):
-                filler.write(b"x" * 65536)
-                filler.flush()
+        fill(own)
         _same(second, truth, "on a full disk")
         second.kill()
         second.start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ WARM_UP_TASKS = 2000
 WARM_UP_SECONDS = 300
 REST_SECONDS = 10
 REST_PERCENT = 1
+STALL_SHARE = 0.25
 EXPECTED = (1020, 1062, 1205, 1213, 1317, 1412, 1440, 1402)
 GONE = (0, 2006, 2013, 2055, 1927)
 Cursor = Any
@@ -198,9 +200,12 @@ def resident_bytes(server: Server) -> int:
 
 
 def disk_bytes(server: Server) -> int:
-    """Bytes that the engine's files take."""
-    folder = server.datadir / "#ferrite"
-    return sum(f.stat().st_blocks * 512 for f in folder.rglob("*") if f.is_file()) if folder.exists() else 0
+    """Bytes that the engine's files take: of those that are not renamed between their listing and the look at them."""
+    taken = 0
+    for file in (server.datadir / "#ferrite").rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            taken += file.stat().st_blocks * 512
+    return taken
 
 
 def prepare(server: Server) -> None:
@@ -224,21 +229,36 @@ def watch(server: Server, seconds: float) -> list[tuple[float, int, int]]:
     return seen
 
 
-def is_at_rest(seen: list[int]) -> bool:
-    """Whether memory, looked at once a second, has hardly risen of late."""
-    before, last = seen[-2 * REST_SECONDS : -REST_SECONDS], seen[-REST_SECONDS:]
+def windows(looks: list[int]) -> tuple[list[int], list[int]]:
+    """The last looks, one a second, and those before them."""
+    return looks[-2 * REST_SECONDS : -REST_SECONDS], looks[-REST_SECONDS:]
+
+
+def is_at_rest(memory: list[int]) -> bool:
+    """Whether memory has hardly risen of late."""
+    before, last = windows(memory)
     return len(before) == REST_SECONDS and max(last) < max(before) * (1 + REST_PERCENT / 100)
+
+
+def is_at_work(tasks: list[int]) -> bool:
+    """Whether the clients have done about as much of late as ever: where they stall, memory is at rest, too."""
+    done = [now - then for then, now in itertools.pairwise([0, *tasks])]
+    least = REST_SECONDS * STALL_SHARE * sum(done) / len(done)
+    return all(sum(window) >= least for window in windows(done))
 
 
 def warm_up(server: Server, tally: Tally) -> bool:
     """Until what the clients do takes no more memory than before; False if it always takes more, which is a leak."""
-    seen: list[int] = []
-    while len(seen) < WARM_UP_SECONDS and server.alive():
+    memory: list[int] = []
+    tasks: list[int] = []
+    while len(memory) < WARM_UP_SECONDS and server.alive():
         time.sleep(1)
-        seen.append(resident_bytes(server))
-        if tally.tasks >= WARM_UP_TASKS and is_at_rest(seen):
+        memory.append(resident_bytes(server))
+        tasks.append(tally.tasks)
+        if tally.tasks >= WARM_UP_TASKS and is_at_rest(memory) and is_at_work(tasks):
             return True
-    return is_at_rest(seen)
+    # A stall at the very end is no leak.
+    return is_at_rest(memory)
 
 
 def growth_percent(seen: list[int]) -> float:
