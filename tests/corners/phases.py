@@ -235,7 +235,9 @@ def _after(env: Env, engine: str, waits: str, how: str, after: list[str]) -> lis
         SAVEPOINT inside; UPDATE t SET b = 8 WHERE a = n; INSERT INTO t VALUES (200 + n, 1); ROLLBACK TO inside;"""
     victim.run(f"CREATE FUNCTION g(n INT) RETURNS INT {body} RETURN n; END")
     victim.run(f"CREATE PROCEDURE q(n INT) {body} END")
-    victim.run("SET innodb_lock_wait_timeout=1, ferrite_lock_wait_timeout=1")
+    # A KILL or a deadlock comes after some looks, for which a second may be too short.
+    seconds = 1 if how == "timeout" else 50
+    victim.run(f"SET innodb_lock_wait_timeout={seconds}, ferrite_lock_wait_timeout={seconds}")
     victim.run("XA START 'v'" if "XA" in "".join(after) else "START TRANSACTION")
     victim.run("UPDATE t SET b = 1 WHERE a = 1")
     victim.run("SAVEPOINT earlier")
