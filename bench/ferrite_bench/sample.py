@@ -66,8 +66,8 @@ class Probe:
         self._names = ",".join(f"'{x}'" for x in sorted(wanted | {"Questions"}))
 
     def connect(self) -> None:
-        """Before the load begins, so that a crowd cannot keep it out."""
-        self._connection = self.server.connect(read_timeout=10)
+        """Before the load begins, so that a crowd cannot keep it out. Its answers may come late: a disk can stall for seconds."""
+        self._connection = self.server.connect(read_timeout=120)
 
     def close(self) -> None:
         """Let the connection go."""

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import pymysql
+
 from ferrite_bench.errors import LoadFailed, ServerDied
 from ferrite_bench.session import Session
 from ferrite_bench.stats import mean
@@ -25,7 +27,8 @@ def _kill_after(session: Session, threads: int, seconds: float, rows: int) -> No
     killer.start()
     try:
         session.load(oltp("oltp_write_only", threads, seconds + 30, rows, uniform=True))
-    except (LoadFailed, ServerDied, OSError):
+    except (LoadFailed, ServerDied, OSError, pymysql.err.Error):
+        # It may die while it is asked for its counters, too.
         pass
     finally:
         killer.cancel()
