@@ -9,10 +9,14 @@
 #    an increment stands on, which were verified when they were taken, only their lists of pages are read.
 #
 # Ferrite's backup ends with the connection: whatever ends this script leaves nothing behind in the server.
+#
+# Locking: the directory, until this ends.
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 
 BACKUP_TO='' BACKUP_BASE='' BACKUP_CHAIN=()
+# The server writes for this backup: what is in the directory is ours.
+BACKUP_BEGUN=''
 
 cmd_backup() {
     instance_defaults
@@ -85,7 +89,7 @@ backup_make_dir() {
     above=$(dirname -- "$BACKUP_TO")
     mkdir -p -- "$above" 2>/dev/null || ferrite_die "cannot create $above" "check the permissions or give another directory"
     account_as test -x "$above" || ferrite_die "the server's account $ACCOUNT cannot enter $above" "give another directory"
-    mkdir -p -- "$BACKUP_TO" || ferrite_die "cannot create $BACKUP_TO"
+    backup_take_dir backup "$BACKUP_TO"
     chmod 700 -- "$BACKUP_TO"
     ((EUID != 0)) || chown -- "$ACCOUNT" "$BACKUP_TO"
 }
@@ -98,6 +102,7 @@ backup_begin() {
     ferrite_say "beginning a backup into $BACKUP_TO"
     backup_ask "SET GLOBAL ferrite_backup_base='$(backup_quoted "${BACKUP_BASE:+$BACKUP_BASE/ferrite}")'" >/dev/null
     backup_ask "SET GLOBAL ferrite_backup_dir='$(backup_quoted "$BACKUP_TO/ferrite")'" >/dev/null
+    BACKUP_BEGUN=1
 }
 
 backup_quoted() {
@@ -126,6 +131,7 @@ backup_failed() {
 backup_remove() {
     # In braces: exec alone would keep the second redirection, and nobody would hear why it failed.
     { exec {CLIENT_IN}>&-; } 2>/dev/null || true
+    [[ -n $BACKUP_BEGUN ]] || return 0
     rm -rf -- "$BACKUP_TO/server" "$BACKUP_TO/server.sha256" "$BACKUP_TO/server.log"
     # The server removes its own part when it hears that the connection is gone.
     local ticks=0

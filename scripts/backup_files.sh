@@ -6,10 +6,14 @@
 #   TO/server           everything else of the instance, as mariadb-backup wrote it
 #   TO/server.sha256    checksums of the files in TO/server
 #   TO/ferrite.password the password of the instance's user ferrite
+#
+# Locking: a directory that is filled, TO or a new data directory, is locked from before the first file in it.
 # shellcheck source=scripts/instance.sh
 source "$FERRITE_ROOT/scripts/instance.sh"
 
 BACKUP_INFO=backup.info
+# The open directory that is locked.
+BACKUP_LOCK=''
 
 backup_noted() { sed -n "s/^$2=//p" "$1/$BACKUP_INFO" 2>/dev/null || true; }
 
@@ -51,6 +55,16 @@ backup_new_dir() {
         above=$(dirname -- "$above")
         [[ ! -f $above/$INSTANCE_NOTE ]] || ferrite_die "$what: $dir is inside the data directory $above" "give another directory"
     done
+}
+
+# backup_take_dir WHAT DIR: makes it and locks it (BACKUP_LOCK): it is empty, and this process's alone.
+backup_take_dir() {
+    local what=$1 dir=$2
+    mkdir -p -- "$dir" 2>/dev/null || ferrite_die "cannot create $dir" "check the permissions or give another directory"
+    exec {BACKUP_LOCK}<"$dir"
+    flock -n "$BACKUP_LOCK" || ferrite_die "$what: another ./ferrite is using $dir; nothing in it was changed" "give a new directory"
+    # Programs may have been built since it was looked at, or a backup verified for hours: another one may have begun here, and ended.
+    backup_new_dir "$what" "$dir"
 }
 
 # backup_verify_chain BACKUP...: every file, the full backup first.

@@ -4,7 +4,7 @@
 # Everything is verified before anything is written. The note that makes a directory one of ./ferrite is written last; while
 # the binary log is applied it says so, and nothing but this restore starts a server there.
 #
-# Locking: the directory, as by `./ferrite up`, from before the first file in it; not while the binary log is applied.
+# Locking: the directory, as by `./ferrite up`, from before the first file in it (BACKUP_LOCK); not while the binary log is applied.
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 
@@ -13,8 +13,6 @@ RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
 RESTORE_FILES=() RESTORE_RANGE=() RESTORE_APPLIED='' RESTORE_LEFT_OUT=''
 # A directory for the socket of the server that applies it, as long as that may run.
 RESTORE_SERVER=''
-# The open directory that is locked.
-RESTORE_LOCK=''
 
 cmd_restore() {
     restore_options "$@"
@@ -140,11 +138,7 @@ restore_dir() {
     DIR=$RESTORE_INTO
     instance_paths
     account_choose "$DIR"
-    mkdir -p -- "$DIR" 2>/dev/null || ferrite_die "cannot create $DIR" "check the permissions or give another directory"
-    # To verify the backup may have taken hours, in which another restore, or ./ferrite up, may have begun here.
-    exec {RESTORE_LOCK}<"$DIR"
-    flock -n "$RESTORE_LOCK" || ferrite_die "restore: another ./ferrite is using $DIR; nothing in it was changed" "give a new directory"
-    backup_new_dir restore "$DIR"
+    backup_take_dir restore "$DIR"
     # Closed while it is filled: what is copied brings rights of its own with it.
     chmod 700 -- "$DIR"
 }
@@ -210,7 +204,7 @@ restore_replay() {
     # A path in DIR may be longer than that of a socket can be.
     RESTORE_SERVER=$(TMPDIR=/tmp mktemp -d)
     # `up` takes the lock. The note keeps others out.
-    exec {RESTORE_LOCK}<&-
+    exec {BACKUP_LOCK}<&-
     FERRITE_REPLAYING=$DIR "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
         -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"

@@ -131,6 +131,30 @@ taken_meanwhile() {
     rmdir "$dir"
 }
 
+# A second backup into the same directory builds its programs while the first one begins, and ends: the first one's stays.
+second_backup() {
+    local to=$WORK/twice bin=$WORK/bin cargo waiting status=0
+    cargo=$(command -v cargo || echo "${CARGO_HOME:-$HOME/.cargo}/bin/cargo")
+    mkdir "$bin"
+    printf '#!/bin/sh\n[ "$1" = --version ] || { touch "%s"; until [ -e "%s" ]; do sleep 0.1; done; }\nexec "%s" "$@"\n' \
+        "$bin/builds" "$bin/go" "$cargo" >"$bin/cargo"
+    chmod +x "$bin/cargo"
+    PATH=$bin:$PATH backup "$to" >"$to.out" 2>&1 &
+    waiting=$!
+    until [[ -e $bin/builds || ! -e /proc/$waiting ]]; do sleep 0.1; done
+    expect "the first of two into one directory" 0 'is complete and verified' backup "$to"
+    touch "$bin/go"
+    wait "$waiting" || status=$?
+    expect "the second ends with an error" 0 '^1$' echo "$status"
+    expect "the second says why" 0 'backup: .*twice is not empty' cat "$to.out"
+    expect "the first is whole" 0 'Restored' restore "$to" --into "$WORK/twice-restored"
+    mkdir "$WORK/stays"
+    exec {TAKEN}<"$WORK/stays"
+    flock -n "$TAKEN"
+    expect "into a directory that another one fills" 1 'another ./ferrite is using .*stays' backup "$WORK/stays"
+    exec {TAKEN}<&-
+}
+
 # contents DIR: all rows of the table that changes between the moments.
 contents() { sql "$1" "SELECT * FROM d.p ORDER BY n"; }
 
@@ -255,6 +279,7 @@ sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE
 checks_that_end_otherwise
 taken_meanwhile
 slow_backup
+second_backup
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
 expect "an increment" 0 'is complete and verified' backup "$WORK/b2" --incremental-from "$WORK/b1"
