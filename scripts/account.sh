@@ -7,6 +7,9 @@
 
 ACCOUNT=
 AS=()
+# The words for mariadbd, which stand after a `--`; and the account that was named among them.
+SERVER_OPTIONS=()
+ASKED_ACCOUNT=
 
 ACCOUNT_OF_SERVERS=_ferrite
 
@@ -31,6 +34,25 @@ account_ensure() {
                 "name another that nobody else uses: ./ferrite up -- --user=NAME"
             ;;
     esac
+}
+
+# account_take_asked: takes --user out of SERVER_OPTIONS, and sets ASKED_ACCOUNT. Root may name the account that the server runs
+# as, as with any mariadbd.
+account_take_asked() {
+    local option next=
+    local others=()
+    for option in "${SERVER_OPTIONS[@]}"; do
+        case $next$option in
+            --user=*) ASKED_ACCOUNT=${option#--user=} ;;
+            --user | -u) next="user " ;;
+            "user "*) ASKED_ACCOUNT=$option next= ;;
+            *) others+=("$option") ;;
+        esac
+    done
+    # shellcheck disable=SC2034 # read by the files that source this one
+    SERVER_OPTIONS=("${others[@]}")
+    [[ -z $ASKED_ACCOUNT || $EUID -eq 0 || $ASKED_ACCOUNT == "$(account_me)" ]] ||
+        ferrite_die "only root may start a server as $ASKED_ACCOUNT" "leave --user out: it runs as $(account_me)"
 }
 
 # account_choose DIR [NAME]: sets ACCOUNT, and AS, the words that run a command with its rights.

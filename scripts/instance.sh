@@ -77,6 +77,19 @@ instance_paths() {
     fi
 }
 
+# instance_check_options: SERVER_OPTIONS has nothing that ./ferrite says itself.
+instance_check_options() {
+    local option
+    for option in "${SERVER_OPTIONS[@]}"; do
+        case ${option//_/-} in
+            --datadir | --datadir=* | --socket | --socket=* | --port | --port=* | --pid-file* | --log-error | --log-error=*)
+                ferrite_die "${option%%=*} is set by ./ferrite and cannot be given after --" \
+                    "use --dir, --port and --socket before the --"
+                ;;
+        esac
+    done
+}
+
 instance_note() {
     printf 'state=%s\npid=%s\nport=%s\nsocket=%s\nplugin=%s\naccess=%s\nserver=%s\n' \
         "$1" "${2:-}" "$PORT" "$SOCKET" "${3:-}" "$ACCESS" "$FERRITE_SERVER" | instance_write "$DIR/$INSTANCE_NOTE"

@@ -40,6 +40,11 @@ restore_options() {
                 shift
                 ;;
             --into=* | --until=* | --binlogs=*) restore_set "${1%%=*}" "${1#*=}" ;;
+            --)
+                shift
+                SERVER_OPTIONS=("$@")
+                break
+                ;;
             -*) ferrite_die "restore: unknown option '$1'" "see ./ferrite help" ;;
             *) RESTORE_FROM+=("$(realpath -m -- "$1")") ;;
         esac
@@ -49,6 +54,11 @@ restore_options() {
     [[ -n $RESTORE_INTO ]] || ferrite_die "restore: give a new directory with --into" "see ./ferrite help"
     [[ -z $RESTORE_UNTIL || -n $RESTORE_BINLOGS ]] || ferrite_die "--until needs --binlogs, the directory of the binary log's files"
     [[ -z $RESTORE_BINLOGS || -n $RESTORE_UNTIL ]] || ferrite_die "--binlogs needs --until, a time or a GTID"
+    [[ ${#SERVER_OPTIONS[@]} -eq 0 || -n $RESTORE_UNTIL ]] ||
+        ferrite_die "restore: what stands after -- is for the server that applies the binary log: it needs --until"
+    # Not when that server is started, after hours of copying.
+    instance_check_options
+    account_take_asked
 }
 
 restore_set() {
@@ -81,7 +91,7 @@ restore_check_account() {
     local above
     above=$(dirname -- "$RESTORE_INTO")
     while [[ ! -e $above ]]; do above=$(dirname -- "$above"); done
-    account_choose "$RESTORE_INTO"
+    account_choose "$RESTORE_INTO" "$ASKED_ACCOUNT"
     (cd / && account_as test -x "$above") || ferrite_die "the server's account $ACCOUNT cannot enter $above" "give another directory"
 }
 
@@ -137,7 +147,7 @@ restore_dir() {
     instance_defaults
     DIR=$RESTORE_INTO
     instance_paths
-    account_choose "$DIR"
+    account_choose "$DIR" "$ASKED_ACCOUNT"
     backup_take_dir restore "$DIR"
     # Closed while it is filled: what is copied brings rights of its own with it.
     chmod 700 -- "$DIR"
@@ -198,7 +208,8 @@ restore_note() {
 }
 
 # The binary log from the backup's position to the moment asked for, on a server that nobody else can connect to. An event
-# of rows is one statement, larger than the packets of the connection that it came from.
+# of rows is one statement, larger than the packets of the connection that it came from. The options that the user gives win over
+# those of `up`, as the engine of a table whose statement names none, and these here win over both.
 restore_replay() {
     ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#RESTORE_FILES[@]} files)"
     # A path in DIR may be longer than that of a socket can be.
@@ -206,7 +217,7 @@ restore_replay() {
     # `up` takes the lock. The note keeps others out.
     exec {BACKUP_LOCK}<&-
     FERRITE_REPLAYING=$DIR "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
-        -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
+        -- ${ASKED_ACCOUNT:+"--user=$ASKED_ACCOUNT"} "${SERVER_OPTIONS[@]}" --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
     local status=0
     ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${RESTORE_RANGE[@]}" "${RESTORE_FILES[@]}" |

@@ -5,9 +5,6 @@ source "$FERRITE_ROOT/scripts/instance.sh"
 # shellcheck source=scripts/access.sh
 source "$FERRITE_ROOT/scripts/access.sh"
 
-SERVER_OPTIONS=()
-ASKED_ACCOUNT=
-
 cmd_up() {
     instance_defaults
     up_options "$@"
@@ -15,7 +12,7 @@ cmd_up() {
     instance_check_note
     instance_choose_server
     up_check_options
-    up_take_account
+    account_take_asked
     up_open_dir
     if instance_running; then
         up_already_running
@@ -70,36 +67,11 @@ up_check_options() {
         ferrite_die "--port $PORT is not a port" "give a number from 1 to 65535"
     fi
     PORT=$((10#$PORT))
-    local option
-    for option in "${SERVER_OPTIONS[@]}"; do
-        case ${option//_/-} in
-            --datadir | --datadir=* | --socket | --socket=* | --port | --port=* | --pid-file* | --log-error | --log-error=*)
-                ferrite_die "${option%%=*} is set by ./ferrite and cannot be given after --" \
-                    "use --dir, --port and --socket before the --"
-                ;;
-        esac
-    done
+    instance_check_options
     # The kernel's limit on the path of a socket is 107 bytes.
     if (($(printf '%s' "$SOCKET" | wc -c) > 107)); then
         ferrite_die "the socket's path is longer than 107 bytes: $SOCKET" "give a shorter one with --socket"
     fi
-}
-
-# Root may name the account that the server runs as, as with any mariadbd.
-up_take_account() {
-    local option next=
-    local others=()
-    for option in "${SERVER_OPTIONS[@]}"; do
-        case $next$option in
-            --user=*) ASKED_ACCOUNT=${option#--user=} ;;
-            --user | -u) next="user " ;;
-            "user "*) ASKED_ACCOUNT=$option next= ;;
-            *) others+=("$option") ;;
-        esac
-    done
-    SERVER_OPTIONS=("${others[@]}")
-    [[ -z $ASKED_ACCOUNT || $EUID -eq 0 || $ASKED_ACCOUNT == "$(account_me)" ]] ||
-        ferrite_die "only root may start a server as $ASKED_ACCOUNT" "leave --user out: it runs as $(account_me)"
 }
 
 # The directory exists and is ours, is empty, or can be created; and no other `up` uses it.

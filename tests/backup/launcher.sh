@@ -136,6 +136,7 @@ second_backup() {
     local to=$WORK/twice bin=$WORK/bin cargo waiting status=0
     cargo=$(command -v cargo || echo "${CARGO_HOME:-$HOME/.cargo}/bin/cargo")
     mkdir "$bin"
+    # shellcheck disable=SC2016
     printf '#!/bin/sh\n[ "$1" = --version ] || { touch "%s"; until [ -e "%s" ]; do sleep 0.1; done; }\nexec "%s" "$@"\n' \
         "$bin/builds" "$bin/go" "$cargo" >"$bin/cargo"
     chmod +x "$bin/cargo"
@@ -210,6 +211,26 @@ clocks() {
     expect "before all of them" 0 'none was applied' \
         restore "$WORK/c1" --into "$WORK/k3" --until '2031-10-26 00:00:00 UTC' --binlogs "$WORK/clocks"
     restored k3 1,2
+}
+
+# The server that applies the log has the options that the instance runs with.
+with_options() {
+    local gtid
+    expect "up with options" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$WORK/r2" --socket "$WORK/r2.sock" --port "$PORT" -- \
+        --log-bin=bin --server-id=1 --gtid-domain-id=3 --default-storage-engine=InnoDB
+    expect "its backup" 0 'is complete and verified' "$ROOT/ferrite" backup --dir "$WORK/r2" "$WORK/o1"
+    sql "$WORK/r2" "CREATE TABLE d.other (n INT PRIMARY KEY); INSERT INTO d.other VALUES (1)"
+    gtid=$(sql "$WORK/r2" "SELECT REGEXP_SUBSTR(@@gtid_binlog_pos, '3-1-[0-9]+')")
+    expect "r2 is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r2"
+    expect "options without a log" 1 'needs --until' restore "$WORK/o1" --into "$WORK/o2" -- --sql-mode=ANSI
+    expect "an option of the launcher's own" 1 'cannot be given after --' \
+        restore "$WORK/o1" --into "$WORK/o2" --until "$gtid" --binlogs "$WORK/r2" -- --datadir=/nowhere
+    expect "nothing was made" 1 '^$' test -e "$WORK/o2"
+    expect "restore with options" 0 'Restored' restore "$WORK/o1" --into "$WORK/o2" --until "$gtid" --binlogs "$WORK/r2" -- \
+        --default-storage-engine=InnoDB --log-bin=bin --innodb-buffer-pool-size=32M
+    expect "o2 starts" 0 'Ferrite is up' up "$WORK/o2"
+    expect "the table's engine" 0 '^InnoDB$' sql "$WORK/o2" "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_NAME = 'other'"
+    expect "o2 is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/o2"
 }
 
 # A directory whose name is longer than a socket's may be, and a restore that is interrupted while it applies the log.
@@ -323,6 +344,7 @@ expect "r4 is shut down again" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r4"
 restored r4 1,2,3,4
 back_to_moments
 clocks
+with_options
 far_and_cut_off
 
 printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"
