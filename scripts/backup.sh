@@ -85,10 +85,6 @@ backup_take_base() {
 
 # The server writes into it with its own rights.
 backup_make_dir() {
-    local above
-    above=$(dirname -- "$BACKUP_TO")
-    mkdir -p -- "$above" 2>/dev/null || ferrite_die "cannot create $above" "check the permissions or give another directory"
-    account_as test -x "$above" || ferrite_die "the server's account $ACCOUNT cannot enter $above" "give another directory"
     backup_take_dir backup "$BACKUP_TO"
     chmod 700 -- "$BACKUP_TO"
     ((EUID != 0)) || chown -- "$ACCOUNT" "$BACKUP_TO"

@@ -57,9 +57,16 @@ backup_new_dir() {
     done
 }
 
-# backup_take_dir WHAT DIR: makes it and locks it (BACKUP_LOCK): it is empty, and this process's alone.
+# backup_take_dir WHAT DIR: makes it and locks it (BACKUP_LOCK): it is empty, and this process's alone. What is missing above it
+# lets the server's account pass, whatever root's umask.
 backup_take_dir() {
-    local what=$1 dir=$2
+    local what=$1 dir=$2 above
+    above=$(dirname -- "$dir")
+    (
+        ((EUID != 0)) || umask 022
+        mkdir -p -- "$above" 2>/dev/null
+    ) || ferrite_die "cannot create $above" "check the permissions or give another directory"
+    (cd / && account_as test -x "$above") || ferrite_die "the server's account $ACCOUNT cannot enter $above" "give another directory"
     mkdir -p -- "$dir" 2>/dev/null || ferrite_die "cannot create $dir" "check the permissions or give another directory"
     exec {BACKUP_LOCK}<"$dir"
     flock -n "$BACKUP_LOCK" || ferrite_die "$what: another ./ferrite is using $dir; nothing in it was changed" "give a new directory"

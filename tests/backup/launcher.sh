@@ -110,7 +110,7 @@ checks_that_end_otherwise() {
 
 # A directory that was taken while the backup was verified is left alone.
 taken_meanwhile() {
-    local dir=$WORK/taken
+    local dir=$WORK/taken mask
     # shellcheck disable=SC2016
     local make=(env FERRITE_ROOT="$ROOT" INTO="$dir" bash -c '
         set -euo pipefail
@@ -129,6 +129,14 @@ taken_meanwhile() {
     rm "$dir/there"
     expect "an empty one" 0 '^$' "${make[@]}"
     rmdir "$dir"
+    ((EUID == 0)) || return 0
+    mask=$(umask)
+    umask 077
+    make[2]=INTO=$dir/below/it
+    expect "below directories that root's umask would close" 0 '^$' "${make[@]}"
+    umask "$mask"
+    expect "they are open for the server's account" 0 '^755 755 700$' bash -c "stat -c %a '$dir' '$dir/below' '$dir/below/it' | paste -sd ' '"
+    rm -r "$dir"
 }
 
 # A second backup into the same directory builds its programs while the first one begins, and ends: the first one's stays.
