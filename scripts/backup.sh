@@ -10,6 +10,8 @@
 #
 # Ferrite's backup ends with the connection: whatever ends this script leaves nothing behind in the server.
 #
+# Rights: the directory is ours, which may be root's. Only TO/ferrite belongs to the server's account: what that could put beside it,
+# such as links, would be followed by what is written here.
 # Locking: the directory, until this ends.
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
@@ -83,11 +85,19 @@ backup_take_base() {
     done
 }
 
-# The server writes into it with its own rights.
+# The server's account passes through TO, also when this is the base of an increment, and can neither list nor change it.
 backup_make_dir() {
     backup_take_dir backup "$BACKUP_TO"
-    chmod 700 -- "$BACKUP_TO"
-    ((EUID != 0)) || chown -- "$ACCOUNT" "$BACKUP_TO"
+    umask 077
+    if ((EUID != 0)); then
+        chmod 700 -- "$BACKUP_TO"
+        return
+    fi
+    chown -- "root:$(id -g "$ACCOUNT")" "$BACKUP_TO"
+    chmod 710 -- "$BACKUP_TO"
+    # Until now it may have been that account's.
+    backup_new_dir backup "$BACKUP_TO"
+    install -d -m 700 -o "$ACCOUNT" -- "$BACKUP_TO/ferrite"
 }
 
 backup_begin() {
@@ -127,7 +137,10 @@ backup_failed() {
 backup_remove() {
     # In braces: exec alone would keep the second redirection, and nobody would hear why it failed.
     { exec {CLIENT_IN}>&-; } 2>/dev/null || true
-    [[ -n $BACKUP_BEGUN ]] || return 0
+    if [[ -z $BACKUP_BEGUN ]]; then
+        [[ ! -d $BACKUP_TO/ferrite ]] || rmdir -- "$BACKUP_TO/ferrite" || true
+        return
+    fi
     rm -rf -- "$BACKUP_TO/server" "$BACKUP_TO/server.sha256" "$BACKUP_TO/server.log"
     # The server removes its own part when it hears that the connection is gone.
     local ticks=0
@@ -186,7 +199,8 @@ backup_close() {
         1) backup_failed "a file is not what was written; it is named above" ;;
         *) backup_failed "it could not be verified (code $status$( ((status != 137)) || printf ': the system was short of memory'))" ;;
     esac
-    [[ ! -r $DIR/ferrite.password ]] || install -m 600 -- "$DIR/ferrite.password" "$BACKUP_TO/ferrite.password"
+    [[ ! -r $DIR/ferrite.password ]] || instance_as cat -- "$DIR/ferrite.password" >"$BACKUP_TO/ferrite.password" ||
+        backup_failed "cannot read $DIR/ferrite.password"
     rm -f -- "$BACKUP_TO/server.log"
     {
         printf 'version=1\nserver=%s\nserver_version=%s\nbase=%s\n' "$FERRITE_SERVER" "$FERRITE_SERVER_VERSION" "$BACKUP_BASE"

@@ -2,7 +2,7 @@
 # What `./ferrite backup` and `./ferrite restore` share: what is in a backup's directory, and the programs for it.
 #
 #   TO/backup.info      what the backup is, as NAME=VALUE lines; written last: a directory without it holds no backup
-#   TO/ferrite          Ferrite's data, as the server wrote it (docs/internals/backup.md)
+#   TO/ferrite          Ferrite's data, as the server wrote it (docs/internals/backup.md): it alone belongs to the server's account
 #   TO/server           everything else of the instance, as mariadb-backup wrote it
 #   TO/server.sha256    checksums of the files in TO/server
 #   TO/ferrite.password the password of the instance's user ferrite

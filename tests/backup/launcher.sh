@@ -54,6 +54,7 @@ refusals() {
     # The server's account reads it.
     chmod -R a+rX "$WORK/base"
     expect "what the server refuses is said" 1 'the backup failed: .*manifest' backup "$WORK/x" --incremental-from "$WORK/base"
+    expect "nothing is left of it" 0 '^$' ls -A "$WORK/x"
     rm -rf -- "$WORK/base" "$WORK/x"
     expect "a backup that was cut off" 1 'backup.info is missing' restore "$WORK/cut" --into "$WORK/x"
     expect "over a live directory" 1 'is the data directory of an instance' restore "$WORK/b1" --into "$WORK/data"
@@ -162,6 +163,20 @@ second_backup() {
     flock -n "$TAKEN"
     expect "into a directory that another one fills" 1 'another ./ferrite is using .*stays' backup "$WORK/stays"
     exec {TAKEN}<&-
+}
+
+# owners DIR: whose a backup and its parts are. The server's account can put nothing beside its own part.
+owners() {
+    local account
+    expect "the directory is ours" 0 "^$EUID " stat -c '%u %a' "$1"
+    ((EUID == 0)) || return 0
+    account=$(stat -c %U "$WORK/data")
+    expect "the account passes through it" 0 '^710 ' stat -c "%a %g" "$1"
+    expect "the server's part is the account's" 0 "^$account 700\$" stat -c '%U %a' "$1/ferrite"
+    expect "the rest is root's" 0 '^$' find "$1" -path "$1/ferrite" -prune -o ! -user root -print
+    expect "the rest is closed" 0 '^$' find "$1" -mindepth 1 -path "$1/ferrite" -prune -o -perm /077 -print
+    expect "that account cannot write there" 1 'Permission denied' \
+        setpriv --reuid="$(id -u "$account")" --regid="$(id -g "$account")" --clear-groups touch "$1/x"
 }
 
 # contents DIR: all rows of the table that changes between the moments.
@@ -311,6 +326,7 @@ slow_backup
 second_backup
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
+owners "$WORK/b1"
 expect "an increment" 0 'is complete and verified' backup "$WORK/b2" --incremental-from "$WORK/b1"
 # A change of a row whose event, old row and new row as text, is larger than a packet usually may be.
 sql "$WORK/data" "SET binlog_format = ROW; CREATE TABLE d.b (n INT PRIMARY KEY, m MEDIUMBLOB) ENGINE=FERRITE; INSERT INTO d.b VALUES (1, REPEAT('a', 7340032));
