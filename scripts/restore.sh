@@ -167,7 +167,8 @@ restore_server_files() {
         ferrite_die "cannot copy $RESTORE_LAST/server to $DIR"
     FERRITE_LAST_LINES=12 ferrite_progress "preparing them with mariadb-backup" restore_prepare ||
         ferrite_die "mariadb-backup --prepare failed on $DIR" "its last words are above"
-    rm -f -- "$DIR"/xtrabackup_* "$DIR"/mariadb_backup_* "$DIR/backup-my.cnf"
+    # No directory: a database may have such a name.
+    find "$DIR" -maxdepth 1 -type f \( -name 'xtrabackup_*' -o -name 'mariadb_backup_*' -o -name backup-my.cnf \) -delete
 }
 
 restore_prepare() { ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults --prepare --target-dir="$DIR"; }

@@ -319,7 +319,8 @@ slow_backup() {
 
 expect "up" 0 'Ferrite is up' up "$WORK/data"
 sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE;
-    CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2)"
+    CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2);
+    CREATE DATABASE xtrabackup_d; CREATE DATABASE mariadb_backup_d; CREATE TABLE xtrabackup_d.t (n INT) ENGINE=InnoDB"
 checks_that_end_otherwise
 taken_meanwhile
 slow_backup
@@ -358,6 +359,7 @@ expect "restore" 0 'Restored' restore "$WORK/b1" --into "$WORK/r1"
 restored r1 1,2
 expect "restore an increment" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r2"
 restored r2 1,2,3
+expect "no file of mariadb-backup is left" 0 '^mariadb_backup_d xtrabackup_d$' bash -c "cd '$WORK/r2' && echo mariadb_backup_* xtrabackup_*"
 expect "restore up to a time" 0 'Restored' restore "$WORK/b1" --into "$WORK/r3" --until "$TIME" --binlogs "$WORK/binlogs"
 restored r3 1,2,3,4
 expect "restore up to a GTID" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r4" --until "$GTID" --binlogs "$WORK/binlogs"
