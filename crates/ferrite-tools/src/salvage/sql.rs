@@ -1,7 +1,8 @@
 //! The statements that bring rescued rows back.
 //!
 //! CREATE TABLE is made from what the plugin described: columns with types, character sets,
-//! NULL and AUTO_INCREMENT; keys over columns that rows have. Defaults, comments, CHECK
+//! NULL and AUTO_INCREMENT; keys over columns that rows have. A key with a computed column ends before it, and is not
+//! unique: an AUTO_INCREMENT and foreign keys of other tables may stand on what is left. Defaults, comments, CHECK
 //! constraints, generated columns' expressions and partitions are the server's business and
 //! not known here: who has the original definition loads into that.
 
@@ -96,6 +97,11 @@ pub(super) fn table(stored: &StoredTable, about: &About<'_>, stem: &str) -> Stri
             "-- It had a VECTOR INDEX, which is not in its definition here: add it again.\n",
         );
     }
+    if ends_early(description) {
+        sql.push_str(
+            "-- Indexes with computed columns, which are not in it, end before those here, and are not unique.\n",
+        );
+    }
     sql.push_str(SETTINGS);
     if !db.is_empty() {
         sql.push_str(&format!(
@@ -125,18 +131,32 @@ fn create_lines(spec: &TableSpec, table: &Description) -> Vec<String> {
         let Some(declared) = spec.indexes.get(number).filter(|_| !index.hidden) else {
             continue;
         };
-        let known = |p: &Part| table.columns[usize::from(p.column)].is_there();
-        if !index.parts.iter().all(known) {
-            continue; // over computed columns
-        }
-        let kind = match (number, declared.unique) {
-            (0, _) if declared.name == "PRIMARY" => "PRIMARY KEY".to_owned(),
+        let known = known_parts(index, table);
+        let whole = known.len() == index.parts.len();
+        let kind = match (number, declared.unique && whole) {
+            (0, _) if declared.name == "PRIMARY" && whole => "PRIMARY KEY".to_owned(),
+            // No other key may have this name.
+            (0, _) if declared.name == "PRIMARY" => "KEY".to_owned(),
             (_, true) => format!("UNIQUE KEY {}", quoted(&declared.name)),
             (_, false) => format!("KEY {}", quoted(&declared.name)),
         };
-        lines.push(format!("  {kind} ({})", parts(index, table)));
+        if !known.is_empty() {
+            lines.push(format!("  {kind} ({})", parts(known, table)));
+        }
     }
     lines
+}
+
+/// The parts of an index before the first computed column.
+fn known_parts<'i>(index: &'i Index, table: &Description) -> &'i [Part] {
+    let known = |part: &&Part| table.columns[usize::from(part.column)].is_there();
+    let count = index.parts.iter().take_while(known).count();
+    &index.parts[..count]
+}
+
+fn ends_early(table: &Description) -> bool {
+    let mut shown = table.indexes.iter().filter(|index| !index.hidden);
+    shown.any(|index| known_parts(index, table).len() < index.parts.len())
 }
 
 /// A foreign key of a table in `db`; none on a computed column, which the file does not have.
@@ -200,7 +220,7 @@ fn column_line(column: &Column) -> String {
     line
 }
 
-fn parts(index: &Index, table: &Description) -> String {
+fn parts(parts: &[Part], table: &Description) -> String {
     let one = |part: &Part| {
         let column = &table.columns[usize::from(part.column)];
         let mut text = quoted(&column.name);
@@ -214,7 +234,7 @@ fn parts(index: &Index, table: &Description) -> String {
         }
         text
     };
-    index.parts.iter().map(one).collect::<Vec<_>>().join(", ")
+    parts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn load_statement(name: &str, table: &Description, stem: &str) -> String {
@@ -249,6 +269,7 @@ fn load_statement(name: &str, table: &Description, stem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrite_engine::IndexSpec;
 
     #[test]
     fn names_of_files_and_of_tables() {
@@ -322,6 +343,47 @@ mod tests {
             text(false).contains("\n) ENGINE=FERRITE;\nLOAD DATA")
                 && !text(false).contains("VECTOR")
         );
+    }
+
+    /// `a INT NOT NULL AUTO_INCREMENT, v INT AS (...) VIRTUAL`, with a first key that the engine numbers.
+    #[test]
+    fn keys_end_before_computed_columns() {
+        let column = |flags: u8, name: &[u8]| {
+            let head = [0, flags, 3, 0, 255, 255, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+            [&head[..], name, b"\x03\0int\x06\0binary\x06\0binary"].concat()
+        };
+        let part = |column: u8| [column, 0, 1, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+        let index = |parts: &[u8]| {
+            let head = [0, parts.len() as u8, 0].to_vec();
+            parts
+                .iter()
+                .fold(head, |all, n| [&all[..], &part(*n)].concat())
+        };
+        let described = |indexes: &[&[u8]]| {
+            let mut bytes = [&[0; 24][..], b"FRc1\x02\0"].concat();
+            bytes.extend([column(33, b"a"), column(8, b"v")].concat());
+            bytes.extend([indexes.len() as u8, 0]);
+            indexes.iter().for_each(|parts| bytes.extend(index(parts)));
+            Description::decode(&bytes).unwrap()
+        };
+        let lines = |names: &[(&str, bool)], indexes: &[&[u8]]| {
+            let spec = |(name, unique): &(&str, bool)| IndexSpec::new(name, *unique, 1);
+            let spec = TableSpec::new("d/t", names.iter().map(spec).collect());
+            create_lines(&spec, &described(indexes)).split_off(1)
+        };
+        let plain = [("k", false), ("u", true), ("v", false)];
+        assert_eq!(
+            lines(&plain, &[&[0, 1], &[0, 1], &[1, 0]]),
+            ["  KEY `k` (`a`)", "  KEY `u` (`a`)"]
+        );
+        let whole = [("PRIMARY", true), ("u", true)];
+        assert_eq!(
+            lines(&whole, &[&[0], &[0]]),
+            ["  PRIMARY KEY (`a`)", "  UNIQUE KEY `u` (`a`)"]
+        );
+        assert_eq!(lines(&whole, &[&[0, 1], &[1]]), ["  KEY (`a`)"]);
+        assert!(ends_early(&described(&[&[0], &[0, 1]])));
+        assert!(!ends_early(&described(&[&[0]])));
     }
 
     #[test]
