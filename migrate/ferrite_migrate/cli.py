@@ -124,20 +124,28 @@ def _move_options(parser: argparse.ArgumentParser) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="Moves tables from InnoDB to Ferrite, and back.", epilog=EXIT_CODES
+        prog=PROGRAM,
+        description="Moves tables from InnoDB to Ferrite, and back.",
+        epilog=EXIT_CODES,
+        allow_abbrev=False,
     )
     words = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    check = words.add_parser("check", help="say what a move would do, and what is refused", epilog=EXIT_CODES)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        # scripts/migrate.sh chooses the server by the options, and knows their whole names only: --dum is no --dump.
+        return words.add_parser(name, help=text, epilog=EXIT_CODES, allow_abbrev=False)
+
+    check = command("check", "say what a move would do, and what is refused")
     check.add_argument(
         "--dump",
         metavar="FILE",
         help="look at the definitions in this SQL file (- is stdin) on a private server made for it",
     )
-    convert = words.add_parser("convert", help="move tables from InnoDB to Ferrite", epilog=EXIT_CODES)
+    convert = command("convert", "move tables from InnoDB to Ferrite")
     convert.add_argument("--resume", action="store_true", help="go on where an earlier run ended")
-    back = words.add_parser("back", help="move tables that were converted back to InnoDB", epilog=EXIT_CODES)
-    status = words.add_parser("status", help="show the journal", epilog=EXIT_CODES)
-    forget = words.add_parser("forget", help="drop the journal; nothing must be unfinished", epilog=EXIT_CODES)
+    back = command("back", "move tables that were converted back to InnoDB")
+    status = command("status", "show the journal")
+    forget = command("forget", "drop the journal; nothing must be unfinished")
     for each in (check, convert, back, status, forget):
         _login_options(each)
     for each in (check, convert, back):

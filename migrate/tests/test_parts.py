@@ -6,7 +6,7 @@ import unittest
 from typing import Any
 from unittest import mock
 
-from ferrite_migrate import conditions, contents, guards, journal
+from ferrite_migrate import cli, conditions, contents, guards, journal
 from ferrite_migrate.commands import RATE_BYTES, measured_rate
 from ferrite_migrate.errors import Mismatch, Problem
 from ferrite_migrate.journal import Entry
@@ -40,6 +40,25 @@ class FakeServer:
 def fake(answers: dict[str, Any], variables: dict[str, str] | None = None) -> Any:
     """In the place of a session."""
     return FakeServer(answers, variables)
+
+
+class Words(unittest.TestCase):
+    def test_no_option_has_a_short_form(self) -> None:
+        """The launcher looks for whole words, to choose the server that they are for."""
+        parser = cli._parser()
+        for words in (
+            ["check", "--dum", "f"],
+            ["check", "--dum=f"],
+            ["convert", "--defaults", "f"],
+            ["back", "--hos=h"],
+            ["status", "--sock", "s"],
+            ["forget", "--sock=s"],
+        ):
+            with self.subTest(words), mock.patch("sys.stderr"):
+                with self.assertRaises(SystemExit) as ended:
+                    parser.parse_args(words)
+                self.assertEqual(ended.exception.code, 2)
+        self.assertEqual(parser.parse_args(["check", "--dump", "f"]).dump, "f")
 
 
 class Groups(unittest.TestCase):
