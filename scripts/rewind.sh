@@ -25,7 +25,7 @@ cmd_rewind() {
     account_choose "$DIR"
     rewind_tool
     rewind_check "$ran"
-    [[ -z $ran ]] || "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || ferrite_die "the server was not shut down" "see $DIR/ferrite.err"
+    [[ -z $ran ]] || rewind_stop
     rewind_go || {
         local status=$?
         [[ -z $ran ]] || rewind_start
@@ -138,6 +138,13 @@ rewind_has_binlog() {
 }
 
 rewind_go() { instance_as "$FERRITE_REWIND" "$DIR" "$SNAPSHOT_NAME"; }
+
+# A server that ended otherwise than it should runs again, on the tables that it had.
+rewind_stop() {
+    "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null && return
+    instance_running || rewind_start
+    ferrite_die "the server was not shut down cleanly, and nothing was rewound" "the reason is above"
+}
 
 rewind_start() {
     "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$PORT" --socket "$SOCKET" "${REWIND_UP[@]}" ||

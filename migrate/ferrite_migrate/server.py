@@ -21,6 +21,8 @@ SERIES = ("10.11.", "11.8.")
 # The time zone stays the server's: ALTER TABLE computes generated columns anew, and those that read a TIMESTAMP depend on it.
 SETTINGS = (
     "SET NAMES utf8mb4",
+    # Some answers can be known by their words alone.
+    "SET SESSION lc_messages='en_US'",
     # Values that a table has are copied as they are, and no engine takes another's place in silence.
     "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION foreign_key_checks=0, check_constraint_checks=0, sql_quote_show_create=1, max_statement_time=0",

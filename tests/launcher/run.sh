@@ -131,6 +131,7 @@ a_life() {
         "SELECT COUNT(*) FROM mysql.global_priv WHERE User = 'ferrite'"
     expect "the option arrived" 0 '^77$' "$ROOT/ferrite" sql --dir "$WORK/data" -NBe 'SELECT @@max_connections'
     expect "down at last" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    ends
     expect "directory of another server series" 1 'was made for MariaDB .* is asked for' \
         "$ROOT/ferrite" up --dir "$WORK/data" --server "$OTHER_SERIES"
     expect "status of it says so too" 1 'was made for MariaDB' "$ROOT/ferrite" status --dir "$WORK/data" --server "$OTHER_SERIES"
@@ -192,6 +193,47 @@ binary_log() {
         expect "nothing of ours is in the binary log, $name start" 0 '^\[\]$' sql -NBe "SELECT CONCAT('[', @@gtid_binlog_pos, ']')"
         expect "down, $name start" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
     done
+}
+
+# A server whose messages are in another language, and one that is killed before it has ended.
+ends() {
+    local pid
+    # InnoDB ends in English.
+    expect "up in German" 0 'Ferrite is up' up -- --lc-messages=de_DE --skip-innodb
+    expect "down in German" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "it said so in German" 0 'Herunterfahren beendet' cat "$WORK/data/ferrite.err"
+    expect "up without its file" 0 'Ferrite is up' up
+    rm "$WORK/data/ferrite.pid"
+    expect "down without its file" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "up to be killed" 0 'Ferrite is up' up
+    pid=$(cat "$WORK/data/ferrite.pid")
+    kill -STOP "$pid"
+    "$ROOT/ferrite" down --dir "$WORK/data" >"$WORK/down.out" 2>&1 &
+    until grep -q 'shutting down' "$WORK/down.out"; do sleep 0.05; done
+    sleep 0.3
+    kill -KILL "$pid"
+    wait $! || true
+    expect "down of a server that is killed" 0 'the shutdown was not clean' cat "$WORK/down.out"
+    # Killed behind InnoDB, before the other engines are closed.
+    printf '7\n' >"$WORK/pid"
+    printf 'x [Note] InnoDB: Shutdown completed; log sequence number 1; transaction id 2\n' >"$WORK/err"
+    expect "InnoDB alone has ended" 0 '^no$' ended 1
+    expect "the same, without its file" 0 '^no$' ended ""
+    printf 'x [Note] /usr/sbin/mariadbd: Shutdown complete\n' >>"$WORK/err"
+    expect "all has ended, without its file" 0 '^yes$' ended ""
+    rm "$WORK/pid"
+    expect "all has ended" 0 '^yes$' ended 1
+}
+
+# ended NOTED: whether process 7 was shut down cleanly, by what it has left in WORK.
+ended() {
+    # shellcheck disable=SC2016
+    env FERRITE_ROOT="$ROOT" AT="$WORK" NOTED="$1" bash -c '
+        set -euo pipefail
+        . "$FERRITE_ROOT/scripts/lib.sh"
+        . "$FERRITE_ROOT/scripts/down.sh"
+        PID=7 PID_FILE=$AT/pid ERROR_LOG=$AT/err
+        if down_was_clean "$NOTED"; then echo yes; else echo no; fi'
 }
 
 # What an older ./ferrite made: no note of access, root without a password from everywhere. It starts, and is closed.

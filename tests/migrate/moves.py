@@ -78,6 +78,19 @@ def _use(env: Env) -> None:
     env.run("DELETE FROM counter WHERE v=3")
 
 
+@options("--lc-messages=de_DE")
+def scenario_language(env: Env) -> None:
+    "A server whose messages are in another language."
+    env.databases()
+    env.make(["sequence", "parent", "child", "grandchild"])
+    told = env.run("CHECK TABLE sequence")[-1][3]
+    expect("doesn't support" not in told, "the server speaks English", told)
+    for words, engine in ((["convert"], "FERRITE"), (["back"], "InnoDB")):
+        env.tool(*words, wanted=0)
+        expect(set(env.tables().values()) == {engine}, f"{words}: all are moved", env.tables())
+    env.nothing_left()
+
+
 def scenario_selection(env: Env) -> None:
     "What is named is moved, and no more; tables that foreign keys connect are named together."
     env.databases()

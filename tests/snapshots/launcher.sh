@@ -67,6 +67,19 @@ expect "the server was not shut down for it" 0 '^3$' sql "SELECT MAX(n) FROM d.t
 # As from a checkout that the server's account cannot enter, which root's home is.
 mkdir -m 700 "$WORK/closed"
 ln -s "$(realpath -- "${CARGO_TARGET_DIR:-$ROOT/target}")" "$WORK/closed/target"
+# As one that does not end as it should, and one that does not end at all.
+for runs in false true; do
+    # shellcheck disable=SC2016
+    expect "the server is not shut down, and runs on: $runs" 1 "^$runs .*nothing was rewound" env FERRITE_ROOT="$ROOT" RUNS="$runs" bash -c '
+        set -euo pipefail
+        . "$FERRITE_ROOT/scripts/lib.sh"
+        . "$FERRITE_ROOT/scripts/rewind.sh"
+        instance_running() { $RUNS; }
+        rewind_start() { started=1; }
+        ferrite_die() { echo "$([[ -n ${started:-} ]] && echo false || echo true) $1"; exit 1; }
+        DIR=/ FERRITE_ROOT=/nowhere
+        rewind_stop'
+done
 expect "rewind" 0 'the database is one now' env CARGO_TARGET_DIR="$WORK/closed/target" \
     "$ROOT/ferrite" rewind --dir "$DATA" one --force --binlog reset -- --log-bin=bin --server-id=1
 expect "the rows" 0 '^1,2$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
