@@ -137,7 +137,26 @@ rewind_has_binlog() {
     fi
 }
 
-rewind_go() { instance_as "$FERRITE_REWIND" "$DIR" "$SNAPSHOT_NAME"; }
+rewind_go() {
+    local log
+    log=$(rewind_ddl_log)
+    instance_as "$FERRITE_REWIND" ${log:+"--ddl-log=$log"} "$DIR" "$SNAPSHOT_NAME"
+}
+
+# The server's log of DDL, if the words for its start name one. It may be anywhere; ferrite-rewind finds those in DIR.
+rewind_ddl_log() {
+    local word name='' log=''
+    for word in "${REWIND_UP[@]}"; do
+        [[ $name != --log-ddl-recovery ]] || log=$word
+        name=${word%%=*}
+        name=${name//_/-}
+        [[ $word != *=* ]] || {
+            [[ $name != --log-ddl-recovery ]] || log=${word#*=}
+            name=
+        }
+    done
+    printf '%s' "$log"
+}
 
 # A server that ended otherwise than it should runs again, on the tables that it had.
 rewind_stop() {

@@ -97,6 +97,16 @@ expect "down before the last" 0 'cleanly' "$ROOT/ferrite" down --dir "$DATA"
 sed 's/FERRITE/XERRITE/g' "$DATA/d/q.frm" >"$DATA/d/x.frm"
 expect "partitions of an engine that has a later number" 1 'WOULD NOT GO BACK: .*d/s \(InnoDB\), d/x \(another engine\)$' rewind one
 rm "$DATA/d/x.frm"
+# As a server leaves it that was killed amid DDL: a block that says how long blocks are, and one that begins a statement.
+printf '\376\376\013\002\0\020' >"$WORK/ddl.log" && truncate -s 4096 "$WORK/ddl.log" && printf '\001' >>"$WORK/ddl.log"
+chmod 644 "$WORK/ddl.log"
+cp "$WORK/ddl.log" "$DATA/ddl.log"
+expect "DDL that the next start ends" 1 'middle of a DDL statement.*data/ddl.log' rewind one --force --binlog continue
+rm "$DATA/ddl.log"
+expect "DDL in a log elsewhere" 1 'middle of a DDL statement.*snapshots.*/ddl.log' \
+    rewind one --force --binlog continue -- --log-bin=bin --log_ddl_recovery="$WORK/ddl.x"
+expect "DDL in a log elsewhere, in two words" 1 'middle of a DDL statement.*snapshots.*/ddl.log' \
+    rewind one --force --binlog continue -- --log-ddl-recovery "$WORK/ddl"
 mv "$DATA/d" "$WORK/d"
 ln -s "$WORK/d" "$DATA/d"
 expect "InnoDB in a linked database" 1 'WOULD NOT GO BACK: d/i \(InnoDB\)' rewind one

@@ -40,7 +40,7 @@ struct Options {
     /// Print the names of the snapshots that there are, the oldest first
     #[arg(long)]
     list: bool,
-    /// The server's log of DDL, if it runs with the option log_ddl_recovery; relative to DATADIR
+    /// The value of the server's option log_ddl_recovery; needed only if its log is not in DATADIR
     #[arg(long, value_name = "FILE", default_value = ddl_log::NAME)]
     ddl_log: PathBuf,
     #[command(flatten)]
@@ -112,12 +112,11 @@ fn run(options: &Options) -> Result<()> {
 /// The server goes on with a DDL statement at its next start. That must find the tables that the statement was
 /// about, not those of the snapshot: it would drop or rename them.
 fn no_ddl_pending(options: &Options) -> Result<()> {
-    let path = options.dir.join(&options.ddl_log);
-    match ddl_log::has_open_entries(&path)? {
-        false => Ok(()),
-        true => Err(Error::InUse(format!(
+    match ddl_log::with_open_entries(&options.dir, &options.ddl_log)? {
+        None => Ok(()),
+        Some(path) => Err(Error::InUse(format!(
             "the server was killed in the middle of a DDL statement, which its next start ends ({}): start and stop the \
-             server once, then rewind",
+             server once, with the options that it had, then rewind",
             path.display()
         ))),
     }

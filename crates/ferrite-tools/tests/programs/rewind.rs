@@ -122,6 +122,34 @@ fn a_rewind_that_fails_late_leaves_no_snapshot() {
     assert_eq!(place.snapshots().len(), 2);
 }
 
+/// The server's option `log_ddl_recovery` names its log of DDL, without saying how the name ends.
+#[test]
+fn a_ddl_statement_that_is_not_ended() {
+    let place = database("ddl");
+    let mut log = vec![0; 8192];
+    log[..6].copy_from_slice(&[254, 254, 11, 2, 0, 16]);
+    log[4096] = 1;
+    std::fs::create_dir(place.0.join("sub.d")).unwrap();
+    std::fs::write(place.0.join("long.log"), vec![254; 1 << 20]).unwrap();
+    for (name, words) in [
+        ("ddl_recovery.log", &["monday"][..]),
+        ("ddl.log", &["monday"]),
+        ("ddl.log", &["monday", "--ddl-log", "ddl"]),
+        ("sub.d/ddl.log", &["monday", "--ddl-log=sub.d/ddl.rec.x"]),
+    ] {
+        let path = place.0.join(name);
+        std::fs::write(&path, &log).unwrap();
+        let (code, said) = place.rewind(words);
+        assert_eq!(code, Some(2), "{name}: {said}");
+        assert!(said.contains("middle of a DDL statement"), "{said}");
+        assert!(said.contains(&path.display().to_string()), "{said}");
+        std::fs::remove_file(path).unwrap();
+    }
+    assert_eq!(place.snapshots(), ["monday"]);
+    let (code, said) = place.rewind(&["monday"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn names_that_are_taken() {
     let place = database("names");
