@@ -8,7 +8,7 @@
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 
-RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
+RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS='' RESTORE_ENCRYPTION=()
 # The files of the binary log that are applied, the words that say from where to where, and its last transaction there.
 RESTORE_FILES=() RESTORE_RANGE=() RESTORE_APPLIED='' RESTORE_LEFT_OUT=''
 # A directory for the socket of the server that applies it, as long as that may run.
@@ -34,12 +34,13 @@ cmd_restore() {
 restore_options() {
     while (($# > 0)); do
         case $1 in
-            --into | --until | --binlogs)
+            --into | --until | --binlogs | --encrypt)
                 ferrite_need_value "$@"
                 restore_set "$1" "$2"
                 shift
                 ;;
-            --into=* | --until=* | --binlogs=*) restore_set "${1%%=*}" "${1#*=}" ;;
+            --into=* | --until=* | --binlogs=* | --encrypt=*) restore_set "${1%%=*}" "${1#*=}" ;;
+            --decrypt) restore_set "$1" "" ;;
             --)
                 shift
                 SERVER_OPTIONS=("$@")
@@ -50,6 +51,10 @@ restore_options() {
         esac
         shift
     done
+    restore_check_options
+}
+
+restore_check_options() {
     ((${#RESTORE_FROM[@]} > 0)) || ferrite_die "restore: give a backup" "see ./ferrite help"
     [[ -n $RESTORE_INTO ]] || ferrite_die "restore: give a new directory with --into" "see ./ferrite help"
     [[ -z $RESTORE_UNTIL || -n $RESTORE_BINLOGS ]] || ferrite_die "--until needs --binlogs, the directory of the binary log's files"
@@ -59,6 +64,8 @@ restore_options() {
     # Not when that server is started, after hours of copying.
     instance_check_options
     account_take_asked
+    [[ ${#RESTORE_ENCRYPTION[@]} -eq 0 || -n ${FERRITE_ENCRYPTION_KEYS:-} ]] ||
+        ferrite_die "restore: ${RESTORE_ENCRYPTION[0]} needs the server's keys" "name the file that has them in FERRITE_ENCRYPTION_KEYS, see docs/operating/encryption.md"
 }
 
 restore_set() {
@@ -66,6 +73,11 @@ restore_set() {
         --into) RESTORE_INTO=$(realpath -m -- "$2") ;;
         --until) RESTORE_UNTIL=$2 ;;
         --binlogs) RESTORE_BINLOGS=$(realpath -m -- "$2") ;;
+        --encrypt | --decrypt)
+            ((${#RESTORE_ENCRYPTION[@]} == 0)) || ferrite_die "restore: give --encrypt or --decrypt, and once"
+            [[ $1 == --decrypt || $2 =~ ^[1-9][0-9]*$ ]] || ferrite_die "restore: --encrypt needs the number of a key, not '$2'"
+            RESTORE_ENCRYPTION=("$1" ${2:+"$2"})
+            ;;
     esac
 }
 
@@ -174,7 +186,7 @@ restore_server_files() {
 restore_prepare() { ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults --prepare --target-dir="$DIR"; }
 
 restore_ferrite() {
-    "$FERRITE_BACKUP" restore "${RESTORE_FROM[@]/%//ferrite}" --into "$DIR" ||
+    "$FERRITE_BACKUP" restore "${RESTORE_FROM[@]/%//ferrite}" --into "$DIR" "${RESTORE_ENCRYPTION[@]}" ||
         ferrite_die "Ferrite's data was not restored" "the reason is above; $DIR can be removed"
     restore_verified "the restored database" "has faults" "and $DIR can be removed" \
         "checking the restored database" "$FERRITE_CHECK" --quiet "$DIR"

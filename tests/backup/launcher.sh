@@ -256,6 +256,27 @@ with_options() {
     expect "o2 is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/o2"
 }
 
+# From plain to encrypted, and back.
+encrypted() {
+    local keys=$WORK/keys
+    printf '1;%s\n2;%s\n' "$(printf 'a7%.0s' {1..32})" "$(printf '9c%.0s' {1..32})" >"$keys"
+    chmod 644 "$keys"
+    expect "--encrypt without keys" 1 'needs the server.s keys' env -u FERRITE_ENCRYPTION_KEYS "$ROOT/ferrite" restore "$WORK/b1" --into "$WORK/e1" --encrypt 2
+    export FERRITE_ENCRYPTION_KEYS=$keys
+    expect "--encrypt without a number" 1 "not 'all'" restore "$WORK/b1" --into "$WORK/e1" --encrypt all
+    expect "--encrypt and --decrypt" 1 'give --encrypt or --decrypt' restore "$WORK/b1" --into "$WORK/e1" --encrypt 2 --decrypt
+    expect "nothing was made" 1 '^$' test -e "$WORK/e1"
+    expect "to encrypted" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/e1" --encrypt 2
+    expect "up encrypted" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$WORK/e1" --socket "$WORK/e1.sock" --port "$PORT" -- --ferrite-encrypt
+    expect "it is encrypted" 0 '^1 1,2,3$' sql "$WORK/e1" "SELECT CONCAT(VARIABLE_VALUE, ' ', (SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t))
+        FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Ferrite_store_encrypted'"
+    expect "an encrypted backup" 0 'is complete and verified' "$ROOT/ferrite" backup --dir "$WORK/e1" "$WORK/e2"
+    expect "the encrypted one is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/e1"
+    expect "to plain" 0 'Restored' restore "$WORK/e2" --into "$WORK/e3" --decrypt
+    unset FERRITE_ENCRYPTION_KEYS
+    restored e3 1,2,3
+}
+
 # A directory whose name is longer than a socket's may be, and a restore that is interrupted while it applies the log.
 far_and_cut_off() {
     local far
@@ -371,6 +392,7 @@ restored r4 1,2,3,4
 back_to_moments
 clocks
 with_options
+encrypted
 far_and_cut_off
 
 printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"

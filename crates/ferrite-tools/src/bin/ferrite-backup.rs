@@ -154,10 +154,14 @@ fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
     if into.exists() {
         return Err(in_the_way(&into));
     }
+    // What can be known is not found out after hours of verifying: where it is to go, and the key.
+    if !options.into.is_dir() {
+        let text = format!("{} is not a directory", options.into.display());
+        return Err(Error::BadConfig(text));
+    }
     let chain = open(&options.backups.dirs, keys)?;
-    chain.verify(&mut progress(&options.backups, "verified"))?;
-    // A key that is not there is found out before there is a directory.
     let encryption = encryption_of(options, keys)?;
+    chain.verify(&mut progress(&options.backups, "verified"))?;
     let done = in_own_dir(&into, |real| {
         has_room(&real, &chain)?;
         restore_into(options, &chain, real, encryption)
@@ -290,6 +294,18 @@ mod tests {
         });
         assert_eq!((done, into.exists()), (Ok(()), true));
         std::fs::remove_dir_all(&at).unwrap();
+    }
+
+    /// Before a backup is read, which takes hours.
+    #[test]
+    fn a_place_that_is_not_there_is_said_first() {
+        let words = "ferrite-backup restore /no/backup --into /no/place --encrypt 1";
+        let Command::Restore(options) = Options::parse_from(words.split(' ')).command else {
+            panic!("another command");
+        };
+        let refused = restore(&options, &ferrite_io::encryption::NoKeys);
+        let wanted = Error::BadConfig("/no/place is not a directory".into());
+        assert_eq!(refused, Err(wanted));
     }
 
     #[test]
