@@ -150,6 +150,23 @@ def scenario_tables_that_change(env: Env) -> None:
     env.tool("convert", wanted=0)
 
 
+def scenario_table_that_goes(env: Env) -> None:
+    "A table is dropped whose move had begun: that is told, and keeps nobody from the others."
+    env.databases()
+    env.make(["empty", "numbers"])
+    env.tool("convert", KILL="move.begun", wanted=-signal.SIGKILL)
+    name = env.tool("status", wanted=1).text.split(": working")[0].split(".")[-1]
+    env.run(f"DROP TABLE {name}")
+    seen = env.tool("convert", "--resume", wanted=1).text
+    expect(f"left out: {DATABASE}.{name}" in seen, "it is told", seen)
+    expect(set(env.tables().values()) == {"FERRITE"}, "the other is moved", env.tables())
+    expect("nothing is unfinished" in env.tool("convert", "--resume", wanted=0).text, "once")
+    env.make([name])
+    env.tool("convert", wanted=0)
+    env.tool("status", wanted=0)
+    env.tool("back", wanted=0)
+
+
 def scenario_contents_that_change(env: Env) -> None:
     "Rows that change behind the guards are found by the verification; without guards the foreign keys are checked."
     env.databases()
