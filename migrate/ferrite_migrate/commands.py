@@ -204,18 +204,20 @@ class Job:
             names = [x.name for x in found if x.name in everything]
         else:
             names = [x for x in recorded if x in everything]
+        asked = set(names)
+        last = max((x.group for x in entries), default=0)
         pairs = [(a, b) for a, b in links(main) if a in everything and b in everything]
         plan: list[list[Entry]] = []
         complete = True
         for group in groups(names, pairs):
-            outside = [x for x in group if x not in names]
+            outside = [x for x in group if x not in asked]
             if outside and not self.wanted.connected:
                 complete = False
                 say(
                     f"{', '.join(map(label, group))}: refused; connected with {', '.join(map(label, outside))}: name them, or give --connected"
                 )
                 continue
-            number = max((x.group for x in entries), default=0) + len(plan) + 1
+            number = last + len(plan) + 1
             plan.append([self._returning(everything[x], recorded.get(x), number) for x in group])
         return plan, complete
 
