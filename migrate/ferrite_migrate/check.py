@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ferrite_migrate.progress import duration, say, size
 from ferrite_migrate.server import Session
 from ferrite_migrate.sql import Name, label
-from ferrite_migrate.tables import Table, Wanted, find, groups, links, require_found
+from ferrite_migrate.tables import Table, Wanted, find, find_wanted, groups, links
 from ferrite_migrate.trial import Verdict, trial
 
 
@@ -33,8 +33,7 @@ class Plan:
 
 def plan(session: Session, wanted: Wanted, source: str, target: str, allow_unencrypted: bool) -> Plan:
     """Look at the tables that are wanted, and try them."""
-    found = find(session, wanted.condition())
-    require_found(session, wanted, found)
+    found = find_wanted(session, wanted)
     everything = {table.name: table for table in find(session)}
     names = [table.name for table in found if table.engine.upper() == source.upper()]
     made = Plan(others=[table for table in found if table.engine.upper() not in (source.upper(), target.upper())])

@@ -17,7 +17,7 @@ from ferrite_migrate.move import Mover, Settings
 from ferrite_migrate.progress import duration, say, size
 from ferrite_migrate.server import Login, Session, require_engine, sessions, take_turn
 from ferrite_migrate.sql import label
-from ferrite_migrate.tables import Table, Wanted, find, groups, links, require_found
+from ferrite_migrate.tables import Table, Wanted, find, find_wanted, groups, links
 from ferrite_migrate.throttle import Throttle
 
 RATE_BYTES = 20e6
@@ -199,9 +199,7 @@ class Job:
         recorded = {x.name: x for x in entries if x.original}
         everything = {x.name: x for x in find(main) if x.engine == "FERRITE"}
         if self.wanted.databases or self.wanted.tables:
-            found = find(main, self.wanted.condition())
-            require_found(main, self.wanted, found)
-            names = [x.name for x in found if x.name in everything]
+            names = [x.name for x in find_wanted(main, self.wanted) if x.name in everything]
         else:
             names = [x for x in recorded if x in everything]
         asked = set(names)

@@ -36,11 +36,23 @@ class Wanted:
     connected: bool = False
     """Tables connected by foreign keys come along."""
 
-    def condition(self) -> str:
-        """For WHERE."""
-        alternatives = [f"TABLE_SCHEMA={literal(x)}" for x in self.databases]
-        alternatives += [f"(TABLE_SCHEMA={literal(d)} AND TABLE_NAME={literal(t)})" for d, t in self.tables]
+    def condition(self, cased: bool) -> str:
+        """For WHERE. `cased`: the server tells names apart by their case, which a comparison in this schema does not."""
+
+        def same(column: str, name: str) -> str:
+            exactly = f" AND BINARY {column}={literal(name)}" if cased else ""
+            return f"{column}={literal(name)}{exactly}"
+
+        alternatives = [f"({same('TABLE_SCHEMA', x)})" for x in self.databases]
+        alternatives += [f"({same('TABLE_SCHEMA', d)} AND {same('TABLE_NAME', t)})" for d, t in self.tables]
         return f"({' OR '.join(alternatives)})" if alternatives else "TRUE"
+
+
+def find_wanted(session: Session, wanted: Wanted) -> list[Table]:
+    """The tables that are wanted, all of which there are."""
+    found = find(session, wanted.condition(cased=session.variable("lower_case_table_names") == "0"))
+    require_found(session, wanted, found)
+    return found
 
 
 def find(session: Session, condition: str = "TRUE") -> list[Table]:

@@ -106,6 +106,11 @@ def scenario_selection(env: Env) -> None:
         "what was not asked for stays",
         engines,
     )
+    env.run("CREATE TABLE Empty LIKE no_key", "CREATE TABLE other LIKE no_key")
+    env.tool("convert", f"--table={DATABASE}.empty", f"--table={DATABASE}.other", wanted=0)
+    engines = {name[1]: engine for name, engine in env.tables().items()}
+    expect(engines["Empty"] == "InnoDB", "nor what is written otherwise", engines)
+    env.run("DROP TABLE Empty, other")
     env.tool("back", f"--table={DATABASE}.parent", wanted=1)
     env.tool("back", f"--table={DATABASE}.parent", "--connected", wanted=0)
     engines = {name[1]: engine for name, engine in env.tables().items()}
