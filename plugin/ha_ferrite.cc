@@ -263,13 +263,14 @@ void ha_ferrite::begin_statement(THD *thd) {
 
 /* A copy into another engine's table, which does not say kNoOnlineCopy. */
 static bool leaves_partitions_online(const THD *thd, const TABLE *table) {
-  if (!table->part_info || !ferrite::may_copy_online(thd)) return false;
+  if (!table->part_info || !ferrite::may_copy_online(thd, table)) return false;
   const HA_CREATE_INFO &wanted = thd->lex->create_info;
   return wanted.used_fields & HA_CREATE_USED_ENGINE && wanted.db_type != ferrite_hton;
 }
 
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
-  const bool is_online_copy = ferrite::may_copy_online(thd) && table->s->tmp_table == NO_TMP_TABLE;
+  const bool is_online_copy =
+      ferrite::may_copy_online(thd, table) && table->s->tmp_table == NO_TMP_TABLE;
   if (lock_type == F_UNLCK) {
     m_locked = false;
     /* Partitions are copied while writers wait. */

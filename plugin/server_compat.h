@@ -209,16 +209,12 @@ inline bool may_copy_online(int sql_command) {
   }
 }
 
-/* May the one that this thread runs, for all that is known before it asks us? */
-inline bool may_copy_online(const THD *thd) {
-#if MYSQL_VERSION_ID >= 110200
+/* Does the one that this thread runs read the table for such a copy? The server asks for TL_READ
+   if so, for all that it has decided before it locks the table: by old_mode, LOCK, ALGORITHM and
+   ORDER BY. Where writers are to wait it asks for TL_READ_NO_INSERT. */
+inline bool may_copy_online(const THD *thd, const TABLE *table) {
   return may_copy_online(static_cast<int>(thd->lex->sql_command)) &&
-         thd->lex->alter_info.requested_lock <= Alter_info::ALTER_TABLE_LOCK_NONE &&
-         !(thd->variables.old_behavior & OLD_MODE_LOCK_ALTER_TABLE_COPY);
-#else
-  (void)thd;
-  return false;
-#endif
+         table->reginfo.lock_type == TL_READ;
 }
 
 /* Do others copy it just now, and is what is changed in it logged for them? */

@@ -40,7 +40,7 @@ def _copies(session: Session) -> bool:
 
 
 def _statement(change: str) -> str:
-    return change if change.startswith("CREATE") else f"ALTER TABLE t {change}"
+    return change if change.startswith(("ALTER", "CREATE")) else f"ALTER TABLE t {change}"
 
 
 def _table(session: Session, name: str, partitions: str, rows: int = ROWS) -> None:
@@ -96,6 +96,10 @@ def scenario_no_partitions(env: Env) -> None:
     _changes(env, "", [c for c in CHANGES if "REMOVE" not in c])
 
 
+# Writers wait for a copy, but not for one with LOCK=NONE.
+OLD_MODE = "SET old_mode = 'LOCK_ALTER_TABLE_COPY'"
+
+
 def scenario_foreign_copies(env: Env) -> None:
     """Into another engine's table it has to be said that writers wait; from one it need not."""
     session = env.session()
@@ -106,7 +110,9 @@ def scenario_foreign_copies(env: Env) -> None:
         for words in ("", ", LOCK=NONE", " REMOVE PARTITIONING"):
             equal(session.error(f"ALTER TABLE t ENGINE=InnoDB{words}"), 1846, f"InnoDB{words}")
         equal(session.error("ALTER TABLE t FORCE, LOCK=NONE"), 1846, "asked for")
-        session.run("SET old_mode = 'LOCK_ALTER_TABLE_COPY'")
+        session.run(OLD_MODE)
+        for statement in ("ALTER TABLE t ENGINE=InnoDB, LOCK=NONE", "ALTER ONLINE TABLE t ENGINE=InnoDB"):
+            equal(session.error(statement), 1846, f"{statement}, where it is asked for against old_mode")
         session.run("ALTER TABLE t ENGINE=InnoDB")
         session.run("SET old_mode = ''")
     session.run("ALTER TABLE t ENGINE=FERRITE")
@@ -157,9 +163,10 @@ def _named_as_before(session: Session) -> None:
         session.run("RENAME TABLE t2 TO t")
 
 
-def _prepared_stays(env: Env, change: str, partitions: str, is_amid: bool) -> bool:
+def _prepared_stays(env: Env, change: str, partitions: str, is_amid: bool, before: str = "DO 0") -> bool:
     """Whether it was played: not if t had another name before what was to come beside the ALTER."""
     session, decider, watcher = (env.session() for _ in range(3))
+    session.run(before)
     _table(session, "t", partitions)
     session.run("SET innodb_lock_wait_timeout = 20, lock_wait_timeout = 20")
     # Opened before: beside RENAMES the table has its name for some seconds only.
@@ -235,17 +242,18 @@ TRIGGER = """CREATE TRIGGER u_t AFTER INSERT ON u FOR EACH ROW
     END IF"""
 
 
-def _part_undone(env: Env, change: str, statements: list[str]) -> tuple[object, bool]:
+def _part_undone(env: Env, change: str, statements: list[str], before: str = "DO 0") -> tuple[object, bool]:
     """The ALTER's answer, and whether it still ran when the transaction was about to commit. The rows are right."""
     for _ in range(4):
-        if seen := _part_undone_once(env, change, statements):
+        if seen := _part_undone_once(env, change, statements, before):
             return seen
     raise Failed(f"{change}: the ALTER still runs")
 
 
-def _part_undone_once(env: Env, change: str, statements: list[str]) -> tuple[object, bool] | None:
+def _part_undone_once(env: Env, change: str, statements: list[str], before: str) -> tuple[object, bool] | None:
     """As above; None if t had another name before the transaction came to it."""
     session, other, watcher = (env.session() for _ in range(3))
+    session.run(before)
     _table(session, "t", "")
     session.run("ALTER TABLE t ADD COLUMN s VARCHAR(4000)")
     session.run("CREATE OR REPLACE TABLE u (id INT PRIMARY KEY, bytes INT) ENGINE=FERRITE")
@@ -283,6 +291,22 @@ def scenario_parts_of_transactions_that_are_undone(env: Env) -> None:
         equal(answer, 1412 if copies and is_amid else [], f"{change}, amid it: {is_amid}")
     for name, statements in ONCE.items():
         equal(_part_undone(env, "ADD KEY ka (a)", statements)[0], [], f"beside {name}")
+
+
+# So slowly that what comes beside it is over before.
+ASKED_FOR = "ADD COLUMN n INT DEFAULT (LENGTH(MD5(REPEAT(id, 500)))), ALGORITHM=COPY"
+
+
+def scenario_old_mode_and_a_lock_that_is_asked_for(env: Env) -> None:
+    """LOCK=NONE counts against an old_mode that has writers wait: such a copy is made beside them, and looked at as any other."""
+    if not _copies(env.session()):
+        return
+    asked_for, online = f"{ASKED_FOR}, LOCK=NONE", f"ALTER ONLINE TABLE t {ASKED_FOR}"
+    for change, is_amid in ((asked_for, False), (online, True), ("CREATE INDEX ka ON t (a) LOCK=NONE", False)):
+        _prepared_stays(env, change, "", is_amid, OLD_MODE)
+    for change in (asked_for, online):
+        answer, is_amid = _part_undone(env, change, PARTS["many bytes"], OLD_MODE)
+        equal(answer, 1412 if is_amid else [], f"{change}, amid it: {is_amid}")
 
 
 def _victim(env: Env) -> Session:
