@@ -268,6 +268,20 @@ static bool leaves_partitions_online(const THD *thd, const TABLE *table) {
   return wanted.used_fields & HA_CREATE_USED_ENGINE && wanted.db_type != ferrite_hton;
 }
 
+/* The snapshot that the table is copied by must not miss what is prepared. Partitions are copied
+   while writers wait, so that nothing more is prepared in them, and of some no row may be read:
+   what is prepared is waited for row by row. */
+int ha_ferrite::prepare_copy(THD *thd) {
+  if (!table->part_info) {
+    m_wrong_logs_before = *m_share->wrong_logs;
+    const fe_code rc = ferrite_begin_online_copy(thd, m_share->name);
+    return rc == FE_OK ? 0 : error(rc);
+  }
+  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, m_share->name.c_str(), thd, 0);
+  if (rc == FE_LOCK_TIMEOUT) m_lock = m_stored_lock = FE_READ_SHARED;
+  return rc == FE_OK || rc == FE_LOCK_TIMEOUT ? 0 : error(rc);
+}
+
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
   const bool is_online_copy =
       ferrite::may_copy_online(thd, table) && table->s->tmp_table == NO_TMP_TABLE;
@@ -293,11 +307,8 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
              "a partitioned table is copied into one of another engine", "LOCK=SHARED");
     return HA_ERR_UNSUPPORTED;
   }
-  if (unlikely(is_online_copy && lock_type == F_RDLCK)) {
-    m_wrong_logs_before = *m_share->wrong_logs;
-    const fe_code rc = ferrite_begin_online_copy(thd, m_share->name);
-    if (rc != FE_OK) return error(rc);
-  }
+  if (unlikely(is_online_copy && lock_type == F_RDLCK && !ferrite::is_name_ours(table)))
+    if (int err = prepare_copy(thd)) return err;
   if (int err = wait_before_partition_goes(thd)) return err;
   /* SELECT ... FOR UPDATE asks for write locks, and changes nothing. */
   if (lock_type == F_WRLCK && table->s->tmp_table == NO_TMP_TABLE &&

@@ -164,6 +164,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   /* Statement state. */
   void begin_statement(THD *thd);
   void choose_lock_for(thr_lock_type lock_type, int sql_command, int isolation);
+  int prepare_copy(THD *thd);
   void close_cursors();
   int cursor_for(uint32_t index_no, fe_cursor **out);
 

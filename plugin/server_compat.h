@@ -217,6 +217,12 @@ inline bool may_copy_online(const THD *thd, const TABLE *table) {
          table->reginfo.lock_type == TL_READ;
 }
 
+/* Is the name this thread's alone? So it is when the server locks a table that it alters in place,
+   and never when it locks one that it copies beside writers. */
+inline bool is_name_ours(const TABLE *table) {
+  return table->mdl_ticket && table->mdl_ticket->get_type() == MDL_EXCLUSIVE;
+}
+
 /* Do others copy it just now, and is what is changed in it logged for them? */
 inline bool is_copied_online(const TABLE *table) {
 #if MYSQL_VERSION_ID >= 110200
