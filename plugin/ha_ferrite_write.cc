@@ -71,8 +71,10 @@ int ha_ferrite::write_row(const uchar *buf) {
 
 int ha_ferrite::insert(const uchar *buf) {
   const bool autoinc = table->next_number_field && buf == table->record[0];
-  if (autoinc)
+  if (autoinc) {
+    m_autoinc_error = 0; /* the server need not ask for a value before it fails */
     if (int err = update_auto_increment()) return m_autoinc_error ? m_autoinc_error : err;
+  }
   if (int err = prepare_write()) return err;
   int err = layout().has_indexed_virtual ? insert_generated(buf) : insert_row(buf);
   return autoinc ? after_autoinc_write(err) : err;

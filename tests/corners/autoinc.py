@@ -95,6 +95,21 @@ def _wait_for_values(env: Env, table: str, waiting: Running) -> None:
     watcher.close()
 
 
+@options(*LOGGED)
+def scenario_an_error_is_of_its_own_statement(env: Env) -> None:
+    """What keeps one statement from a value is not told again by the next on the same handler, which fails without asking for one."""
+    session, other = env.session(), env.session()
+    for one in (session, other):
+        one.run("SET binlog_format = STATEMENT")
+    session.run(TABLE)
+    other.run("SET innodb_lock_wait_timeout = 1, sql_mode = ''")
+    insert = "INSERT INTO t (n) VALUES (1)"
+    with _at_the_gate(env, session, SLOW):
+        equal(other.error(insert), 1205, "the values are another's")
+        other.run("SET insert_id = 3000000000")
+        equal(other.error(insert), 167, "a value that does not fit")
+
+
 def _beside(env: Env, slow: str, log_format: str) -> tuple[list[int], list[int]]:
     """Values of the rows of a slow statement, and of those that another session inserted meanwhile."""
     session, other = env.session(local_infile=True), env.session()
