@@ -20,8 +20,9 @@
 //!
 //! Locking: the caller has the directory.
 
+use super::dropping::{alone, end};
 use super::server_files::{self, DataDirectory, ServerFiles};
-use super::{alone, check_name, end, files_of, manifest, remove_files, Manifest, PREFIX, SERVER};
+use super::{check_name, files_of, manifest, remove_files, Manifest, PREFIX, SERVER};
 use crate::backup::chain::{copy_back, restore_undo};
 use crate::backup::files::{self, LOG, UNDO};
 use crate::backup::sealed;

@@ -1,0 +1,418 @@
+//! Snapshots go: who drops one, what is free then, and which give way to the limit and to a full disk.
+//!
+//! What is on disk if we die: the snapshot, or files without a manifest: no blob of it is free before the manifest's
+//! end is durable ([`end`]).
+//!
+//! Locking: the claim (`state/snapshots.rs`), then leaves. What the others hold is read with it, many seconds of a large
+//! database.
+
+use super::{files_of, manifest, read_runs, remove_files, Manifest};
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::{Engine, IsKilled};
+use crate::state::snapshots::{Freed, KeptInfo};
+use ferrite_io::{LockGuard, Storage};
+use ferrite_store::StillHeld;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, thread, Arc};
+use ferrite_types::{Error, Result};
+
+/// No other process opens the snapshot until the guard is dropped.
+///
+/// # Errors
+/// `InUse`: one has it open. `Io`.
+pub(super) fn alone(from: &dyn Storage, name: &str) -> Result<Vec<LockGuard>> {
+    let mut guards = Vec::new();
+    for head in [manifest::NAME, manifest::LOST] {
+        match from.lock_file(head, true) {
+            Ok(Some(guard)) => guards.push(guard),
+            Ok(None) => {
+                let text = format!("snapshot {name} is open in another server");
+                return Err(Error::InUse(text));
+            }
+            Err(Error::NotFound) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(guards)
+}
+
+/// It is no snapshot any more, durably: then what it held may be free. The caller is alone with it.
+pub(super) fn end(from: &dyn Storage) -> Result<()> {
+    for head in [manifest::NAME, manifest::LOST] {
+        if from.exists(head)? {
+            from.remove(head)?;
+        }
+    }
+    kill_point!("snapshot.drop_begun");
+    from.sync_dir()?;
+    kill_point!("snapshot.drop_durable");
+    debug_assert!(!from.exists(manifest::NAME)?, "it is not gone");
+    Ok(())
+}
+
+impl Engine {
+    /// Drops a snapshot: what it alone holds is free.
+    ///
+    /// # Errors
+    /// `NotFound`; `InUse`; `Io`.
+    pub fn drop_snapshot(&self, name: &str) -> Result<()> {
+        let _claim = self.snapshots.claim()?;
+        self.drop_claimed(name, &|| false)
+    }
+
+    /// The caller has the claim. Killed, it leaves it to a thread, or to who makes room next, to find out
+    /// what is free now.
+    fn drop_claimed(&self, name: &str, is_killed: IsKilled<'_>) -> Result<()> {
+        if self.snapshots.find(name).is_none() {
+            return Err(Error::NotFound);
+        }
+        let from = files_of(&self.storage, name);
+        let _alone = alone(&*from, name)?;
+        let early = ferrite_sync::mutant!("snapshot.freed_too_early");
+        if early {
+            self.hold_rest(name, &|| false);
+            // Others write over what was freed.
+            thread::sleep_ms(50);
+        }
+        let going = self.snapshots.begin_drop(name);
+        end(&*from)?;
+        self.snapshots.remove(name);
+        drop(going);
+        if !early {
+            self.snapshots.note_unfreed(name);
+            self.hold_rest(name, is_killed);
+        }
+        // What stays goes at the next start.
+        let _ = remove_files(&*from);
+        self.housekeeping.set();
+        Ok(())
+    }
+
+    /// The store holds what the snapshots but that one hold. That takes a look at all of their runs, many seconds of
+    /// a large database: if the caller is killed meanwhile, the store holds what it held. The caller has the claim.
+    pub(super) fn hold_rest(&self, gone: &str, is_killed: IsKilled<'_>) {
+        let freed = || self.has_held_rest(gone, is_killed);
+        self.snapshots.free(freed);
+    }
+
+    fn has_held_rest(&self, gone: &str, is_killed: IsKilled<'_>) -> Freed {
+        let mut rest = StillHeld::default();
+        // Otherwise it is not among them any more, and one that has its name is another.
+        let early = ferrite_sync::mutant!("snapshot.freed_too_early");
+        for info in self.snapshots.all() {
+            if (early && info.name == gone) || !info.lost.is_empty() {
+                continue;
+            }
+            if is_killed() {
+                return Freed::Interrupted;
+            }
+            let from = files_of(&self.storage, &info.name);
+            match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
+                Ok(runs) => rest.add(&runs),
+                Err(e) => {
+                    let text = format!(
+                        "snapshot {gone} is dropped, but its space is not free before a restart, or until this can be \
+                         read: of snapshot {} it is not known what it holds: {e}",
+                        info.name
+                    );
+                    if self.snapshots.is_news(&text) {
+                        self.callbacks.log(LogLevel::Warning, &text);
+                    }
+                    return Freed::Unknown;
+                }
+            }
+        }
+        self.store.hold_only(&rest);
+        Freed::All
+    }
+
+    /// Goes on where somebody was killed; true if there was something. The caller has the claim.
+    pub(super) fn hold_rest_at_last(&self, is_killed: IsKilled<'_>) -> bool {
+        let gone = self.snapshots.unfreed();
+        if let Some(gone) = &gone {
+            self.hold_rest(gone, is_killed);
+        }
+        gone.is_some()
+    }
+
+    /// Called again and again: starts a thread that frees what somebody who was killed has left, and drops the oldest
+    /// snapshots as long as all take more than they may. For either all runs of the others are read, which takes as long
+    /// as the database is large: nobody waits for it but a shutdown, which it hears.
+    pub(crate) fn look_after_snapshots(self: &Arc<Self>) {
+        if self.snapshots.unfreed().is_none() && self.snapshot_bytes_beyond().is_none() {
+            return;
+        }
+        if self.snapshots.is_put_off() {
+            return;
+        }
+        // Who ends the threads says so first.
+        let mut threads = self.threads.lock();
+        if self.stopping() || !self.snapshots.begin_looking_after() {
+            return;
+        }
+        let engine = self.clone();
+        threads.retain(|thread| !thread.is_finished());
+        let started = thread::try_spawn("ferrite-snaps", move || {
+            engine.free_what_snapshots_held();
+            engine.evict_snapshots();
+            engine.snapshots.end_looking_after();
+        });
+        match started {
+            Some(started) => threads.push(started),
+            // The next look tries again.
+            None => self.snapshots.end_looking_after(),
+        }
+    }
+
+    /// What somebody who was killed has left is freed, unless the database is closed meanwhile.
+    fn free_what_snapshots_held(&self) {
+        if self.snapshots.unfreed().is_none() {
+            return;
+        }
+        if let Some(_claim) = self.snapshots.try_claim() {
+            self.hold_rest_at_last(&|| self.stopping());
+            let is_left = self.stopping() || self.snapshots.is_put_off();
+            debug_assert!(is_left || self.snapshots.unfreed().is_none());
+        }
+    }
+
+    /// How much all snapshots take, if that is more than they may, and what they may; in bytes.
+    fn snapshot_bytes_beyond(&self) -> Option<(u64, u64)> {
+        let most = self.snapshots.max_bytes.load(Ordering::Relaxed);
+        if most == 0 || self.snapshots.count() == 0 {
+            return None;
+        }
+        let bytes = self.snapshot_bytes();
+        (bytes > most).then_some((bytes, most))
+    }
+
+    /// Drops the oldest snapshots as long as all take more than they may.
+    pub(super) fn evict_snapshots(&self) {
+        if self.snapshot_bytes_beyond().is_none() {
+            return;
+        }
+        let Some(_claim) = self.snapshots.try_claim() else {
+            return;
+        };
+        // So that it does not count any more.
+        if !self.snapshots.is_put_off() {
+            self.hold_rest_at_last(&|| self.stopping());
+        }
+        // Each round drops one, and frees what it held: else the next one would go for its sake.
+        while let Some((bytes, most)) = self.snapshot_bytes_beyond() {
+            let why = format!(
+                "all take {} MiB, more than ferrite_snapshot_max_bytes ({} MiB) allows",
+                bytes >> 20,
+                most >> 20
+            );
+            let is_over = self.stopping() || self.snapshots.is_put_off();
+            if is_over || !self.evict_oldest(&why, &|| self.stopping()) {
+                return;
+            }
+        }
+    }
+
+    /// On a full disk: drops the oldest snapshot, or frees at last what the last one held; false if there is none, or
+    /// nothing would be free.
+    pub(crate) fn evict_for_room(&self, is_killed: IsKilled<'_>) -> bool {
+        if self.snapshots.count() == 0 || self.snapshots.is_put_off() {
+            return false;
+        }
+        let Some(_claim) = self.snapshots.try_claim() else {
+            return false;
+        };
+        self.hold_rest_at_last(is_killed)
+            || self.evict_oldest("the server's disk is full", is_killed)
+    }
+
+    /// The caller has the claim.
+    fn evict_oldest(&self, why: &str, is_killed: IsKilled<'_>) -> bool {
+        assert!(!why.is_empty(), "dropped for no reason");
+        let mut fails = false;
+        for KeptInfo { name, .. } in self.snapshots.all() {
+            let result = self.drop_claimed(&name, is_killed);
+            let fault = match &result {
+                Ok(()) => None,
+                // It goes when it is closed.
+                Err(Error::InUse(_)) => continue,
+                Err(e) => Some(format!("snapshot {name} cannot be dropped ({e})")),
+            };
+            let Some(fault) = fault else {
+                let text = format!("snapshot {name} was dropped: {why}");
+                self.callbacks.log(LogLevel::Warning, &text);
+                self.snapshots.evicted.inc();
+                return true;
+            };
+            if self.snapshots.is_news(&fault) {
+                self.callbacks
+                    .log(LogLevel::Warning, &format!("{fault}: {why}"));
+            }
+            // The next one may be dropped all the same.
+            fails = true;
+        }
+        if fails {
+            self.snapshots.put_off();
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::table::Table;
+    use crate::rows::write::DupInfo;
+    use crate::snapshots::ServerState;
+    use crate::testing::{create, open, until};
+    use crate::transaction::session::Session;
+    use ferrite_io::sim::{Fault, IoOp, SimStorage};
+    use ferrite_sync::atomic::AtomicBool;
+
+    fn insert(s: &mut Session, t: &Arc<Table>, key: u64, value: u8) {
+        let (key, dup) = (key.to_be_bytes(), &mut DupInfo::default());
+        s.insert_row(t, Some(&key), &[value; 1000], &[], false, dup)
+            .unwrap();
+    }
+
+    /// With "a", "b" and "c", each of which holds pages that the present does not have.
+    fn with_three_snapshots(disk: &SimStorage) -> (Arc<Engine>, Arc<Table>, Session) {
+        let engine = open(disk);
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        for (round, name) in [Some("a"), Some("b"), Some("c"), None]
+            .into_iter()
+            .enumerate()
+        {
+            for n in 0u64..100 {
+                insert(&mut s, &t, n << 8 | round as u64, round as u8);
+            }
+            s.commit(false).unwrap();
+            let end = engine.log.current_lsn();
+            engine.pool.flush_all_below(end).unwrap();
+            if let Some(name) = name {
+                let mut job = engine.begin_snapshot(name).unwrap();
+                job.fix();
+                job.finish(&ServerState::default()).unwrap();
+            }
+        }
+        (engine, t, s)
+    }
+
+    /// What the snapshots hold takes long to be read: checkpoints do not wait for that.
+    #[test]
+    fn checkpoints_go_on_while_it_is_found_out_what_is_free() {
+        let disk = SimStorage::new(7);
+        let (engine, t, mut s) = with_three_snapshots(&disk);
+        let (is_read, goes_on) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (read, go_on) = (is_read.clone(), goes_on.clone());
+        disk.set_hook(Some(Arc::new(move |io| {
+            if io.op == IoOp::Read && io.name == "snapshot.c.held" {
+                read.store(true, Ordering::SeqCst);
+                while !go_on.load(Ordering::SeqCst) {
+                    thread::sleep_ms(1);
+                }
+            }
+            Ok(())
+        })));
+        assert!(engine.evict_for_room(&|| true));
+        until("nobody frees it", || is_read.load(Ordering::SeqCst));
+        let checkpoint = || engine.checkpoint_lsn.load(Ordering::SeqCst);
+        let (before, mut rows) = (checkpoint(), 0);
+        until("no checkpoint comes", || {
+            (0..100).for_each(|n| insert(&mut s, &t, (1 << 40) + rows + n, 9));
+            s.commit(false).unwrap();
+            rows += 100;
+            checkpoint() > before
+        });
+        assert!(engine.snapshots.unfreed().is_some());
+        goes_on.store(true, Ordering::SeqCst);
+        until("it is not freed", || engine.snapshots.unfreed().is_none());
+        disk.set_hook(None);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+
+    /// Pages cannot be written, and it is not for want of space: no snapshot goes for that.
+    #[test]
+    fn an_error_of_the_disk_costs_no_snapshots() {
+        let disk = SimStorage::new(9);
+        let (engine, t, mut s) = with_three_snapshots(&disk);
+        disk.inject_lasting(Fault::FailWrite, "store.");
+        insert(&mut s, &t, 1 << 40, 9);
+        s.commit(false).unwrap();
+        let end = engine.log.current_lsn();
+        until("all can be written", || {
+            engine.pool.flush_below(end);
+            engine.pool.write_failure().is_some()
+        });
+        let refused = engine.admission(&|| false);
+        assert!(matches!(refused, Err(Error::DiskFull(_))), "{refused:?}");
+        assert_eq!(engine.snapshots.all().len(), 3);
+        disk.clear_faults();
+        until("it is refused still", || {
+            engine.admission(&|| false).is_ok()
+        });
+        drop((s, t));
+        engine.close().unwrap();
+    }
+
+    /// What one holds cannot be read: its space is not known to be free, nor would that of the next one be. The limit
+    /// and a full disk cost one snapshot, and not all of them.
+    #[test]
+    fn one_that_cannot_be_read_costs_no_others() {
+        let disk = SimStorage::new(8);
+        let (engine, t, s) = with_three_snapshots(&disk);
+        disk.set_hook(Some(Arc::new(|io| match io.name == "snapshot.c.held" {
+            true => Err(Error::Io("bad sector".into())),
+            false => Ok(()),
+        })));
+        let left = || engine.snapshots.all().len();
+        engine.snapshots.max_bytes.store(1, Ordering::SeqCst);
+        until("none is dropped", || engine.snapshots.is_put_off());
+        assert_eq!(left(), 2);
+        for _ in 0..5 {
+            assert!(!engine.evict_for_room(&|| false));
+            engine.evict_snapshots();
+        }
+        assert_eq!((left(), engine.snapshots.unfreed()), (2, Some("a".into())));
+        engine.snapshots.max_bytes.store(0, Ordering::SeqCst);
+        disk.set_hook(None);
+        engine.snapshots.put_off_no_longer();
+        until("it is not freed", || engine.snapshots.unfreed().is_none());
+        assert_eq!((left(), engine.snapshots.unfreed()), (2, None));
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// Whoever drops a snapshot to make room and is killed meanwhile leaves no space behind that nobody has.
+    #[test]
+    fn what_a_snapshot_held_is_free_though_its_dropper_is_killed() {
+        let (engine, t, s) = with_three_snapshots(&SimStorage::new(6));
+        engine.flush_log();
+        engine.store.reclaim(engine.log.durable_lsn());
+        let kept = engine.store.kept_bytes();
+        let left = || engine.snapshots.all().len();
+        assert!(engine.evict_for_room(&|| true));
+        assert_eq!(left(), 2);
+        until("nobody frees it", || engine.snapshots.unfreed().is_none());
+        let of_two = engine.store.kept_bytes();
+        assert!(of_two < kept, "{of_two} bytes of {kept} are kept");
+        // Who comes next goes on where the other was killed, unless the thread has.
+        assert!(engine.evict_for_room(&|| true));
+        {
+            let _claim = engine.snapshots.claim().unwrap();
+            engine.hold_rest_at_last(&|| false);
+            assert_eq!((left(), engine.snapshots.unfreed()), (1, None));
+        }
+        assert!(engine.store.kept_bytes() < of_two);
+        engine.drop_snapshot("c").unwrap();
+        assert_eq!((left(), engine.store.kept_bytes()), (0, 0));
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+}
