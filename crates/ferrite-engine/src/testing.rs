@@ -2,6 +2,9 @@
 
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
+use crate::rows::write::DupInfo;
+use crate::snapshots::ServerState;
+use crate::transaction::session::Session;
 use crate::{Callbacks, Config, Engine, LogLevel, SilentCallbacks};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::{thread, time, Arc, Mutex};
@@ -46,6 +49,35 @@ pub(crate) fn open(disk: &SimStorage) -> Arc<Engine> {
 pub(crate) fn create(engine: &Engine) -> Arc<Table> {
     let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
     engine.dict.create_table(spec, 1).unwrap()
+}
+
+pub(crate) fn insert(s: &mut Session, t: &Arc<Table>, key: u64, value: u8) {
+    let (key, dup) = (key.to_be_bytes(), &mut DupInfo::default());
+    s.insert_row(t, Some(&key), &[value; 1000], &[], false, dup)
+        .unwrap();
+}
+
+/// A table with rows, and snapshots "a", "b" and "c", each of which holds pages that the present does not have.
+pub(crate) fn three_snapshots(engine: &Arc<Engine>) -> (Arc<Table>, Session) {
+    let t = create(engine);
+    let mut s = Session::new(engine, 0, 1);
+    for (round, name) in [Some("a"), Some("b"), Some("c"), None]
+        .into_iter()
+        .enumerate()
+    {
+        for n in 0u64..100 {
+            insert(&mut s, &t, n << 8 | round as u64, round as u8);
+        }
+        s.commit(false).unwrap();
+        let end = engine.log.current_lsn();
+        engine.pool.flush_all_below(end).unwrap();
+        if let Some(name) = name {
+            let mut job = engine.begin_snapshot(name).unwrap();
+            job.fix();
+            job.finish(&ServerState::default()).unwrap();
+        }
+    }
+    (t, s)
 }
 
 /// Looks again and again, for 20 s; `what` is wrong if it does not come.

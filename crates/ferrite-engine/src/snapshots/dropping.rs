@@ -1,7 +1,8 @@
 //! Snapshots go: who drops one, what is free then, and which give way to the limit and to a full disk.
 //!
 //! What is on disk if we die: the snapshot, or files without a manifest: no blob of it is free before the manifest's
-//! end is durable ([`end`]).
+//! end is durable ([`end`]). If that fails midway, it stays in the list, half gone (`state/snapshots.rs`), and comes to
+//! its end before anything else is dropped for its space.
 //!
 //! Locking: the claim (`state/snapshots.rs`), then leaves. What the others hold is read with it, many seconds of a large
 //! database.
@@ -50,6 +51,12 @@ pub(super) fn end(from: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
+/// Has it a manifest, of whatever name? One that cannot be looked for may be there.
+fn has_manifest(from: &dyn Storage) -> bool {
+    let heads = [manifest::NAME, manifest::LOST];
+    heads.iter().any(|head| from.exists(head) != Ok(false))
+}
+
 impl Engine {
     /// Drops a snapshot: what it alone holds is free.
     ///
@@ -75,7 +82,12 @@ impl Engine {
             thread::sleep_ms(50);
         }
         let going = self.snapshots.begin_drop(name);
-        end(&*from)?;
+        if let Err(e) = end(&*from) {
+            if !has_manifest(&*from) {
+                self.snapshots.note_half_gone(name);
+            }
+            return Err(e);
+        }
         self.snapshots.remove(name);
         drop(going);
         if !early {
@@ -126,8 +138,14 @@ impl Engine {
         Freed::All
     }
 
-    /// Goes on where somebody was killed; true if there was something. The caller has the claim.
+    /// Goes on where somebody was killed, or where dropping one has failed midway; true if there was something. The
+    /// caller has the claim.
     pub(super) fn hold_rest_at_last(&self, is_killed: IsKilled<'_>) -> bool {
+        if self.snapshots.half_gone().is_some() {
+            // That frees what others have left, too.
+            self.end_half_gone(is_killed);
+            return true;
+        }
         let gone = self.snapshots.unfreed();
         if let Some(gone) = &gone {
             self.hold_rest(gone, is_killed);
@@ -135,11 +153,29 @@ impl Engine {
         gone.is_some()
     }
 
-    /// Called again and again: starts a thread that frees what somebody who was killed has left, and drops the oldest
-    /// snapshots as long as all take more than they may. For either all runs of the others are read, which takes as long
+    /// The caller has the claim.
+    fn end_half_gone(&self, is_killed: IsKilled<'_>) {
+        while let Some(name) = self.snapshots.half_gone() {
+            if let Err(e) = self.drop_claimed(&name, is_killed) {
+                let text = format!(
+                    "snapshot {name} is dropped, but not for good, nor is its space free: {e}"
+                );
+                if self.snapshots.is_news(&text) {
+                    self.callbacks.log(LogLevel::Warning, &text);
+                }
+                self.snapshots.put_off();
+                return;
+            }
+            let text = format!("snapshot {name} is dropped for good");
+            self.callbacks.log(LogLevel::Note, &text);
+        }
+    }
+
+    /// Called again and again: starts a thread that frees what somebody who was killed has left, ends what is half gone,
+    /// and drops the oldest snapshots as long as all take more than they may. For either all runs of the others are read, which takes as long
     /// as the database is large: nobody waits for it but a shutdown, which it hears.
     pub(crate) fn look_after_snapshots(self: &Arc<Self>) {
-        if self.snapshots.unfreed().is_none() && self.snapshot_bytes_beyond().is_none() {
+        if !self.snapshots.is_unfinished() && self.snapshot_bytes_beyond().is_none() {
             return;
         }
         if self.snapshots.is_put_off() {
@@ -164,15 +200,15 @@ impl Engine {
         }
     }
 
-    /// What somebody who was killed has left is freed, unless the database is closed meanwhile.
+    /// What somebody who was killed has left is freed, and what is half gone goes, unless the database is closed meanwhile.
     fn free_what_snapshots_held(&self) {
-        if self.snapshots.unfreed().is_none() {
+        if !self.snapshots.is_unfinished() {
             return;
         }
         if let Some(_claim) = self.snapshots.try_claim() {
             self.hold_rest_at_last(&|| self.stopping());
             let is_left = self.stopping() || self.snapshots.is_put_off();
-            debug_assert!(is_left || self.snapshots.unfreed().is_none());
+            debug_assert!(is_left || !self.snapshots.is_unfinished());
         }
     }
 
@@ -221,8 +257,10 @@ impl Engine {
         let Some(_claim) = self.snapshots.try_claim() else {
             return false;
         };
-        self.hold_rest_at_last(is_killed)
-            || self.evict_oldest("the server's disk is full", is_killed)
+        match self.hold_rest_at_last(is_killed) {
+            true => !self.snapshots.is_put_off(),
+            false => self.evict_oldest("the server's disk is full", is_killed),
+        }
     }
 
     /// The caller has the claim.
@@ -247,8 +285,12 @@ impl Engine {
                 self.callbacks
                     .log(LogLevel::Warning, &format!("{fault}: {why}"));
             }
-            // The next one may be dropped all the same.
             fails = true;
+            if self.snapshots.half_gone().is_some() {
+                // Nothing of the next one would be free.
+                break;
+            }
+            // The next one may be dropped all the same.
         }
         if fails {
             self.snapshots.put_off();
@@ -261,40 +303,14 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::catalog::table::Table;
-    use crate::rows::write::DupInfo;
-    use crate::snapshots::ServerState;
-    use crate::testing::{create, open, until};
+    use crate::testing::{insert, open, three_snapshots, until};
     use crate::transaction::session::Session;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
 
-    fn insert(s: &mut Session, t: &Arc<Table>, key: u64, value: u8) {
-        let (key, dup) = (key.to_be_bytes(), &mut DupInfo::default());
-        s.insert_row(t, Some(&key), &[value; 1000], &[], false, dup)
-            .unwrap();
-    }
-
-    /// With "a", "b" and "c", each of which holds pages that the present does not have.
     fn with_three_snapshots(disk: &SimStorage) -> (Arc<Engine>, Arc<Table>, Session) {
         let engine = open(disk);
-        let t = create(&engine);
-        let mut s = Session::new(&engine, 0, 1);
-        for (round, name) in [Some("a"), Some("b"), Some("c"), None]
-            .into_iter()
-            .enumerate()
-        {
-            for n in 0u64..100 {
-                insert(&mut s, &t, n << 8 | round as u64, round as u8);
-            }
-            s.commit(false).unwrap();
-            let end = engine.log.current_lsn();
-            engine.pool.flush_all_below(end).unwrap();
-            if let Some(name) = name {
-                let mut job = engine.begin_snapshot(name).unwrap();
-                job.fix();
-                job.finish(&ServerState::default()).unwrap();
-            }
-        }
+        let (t, s) = three_snapshots(&engine);
         (engine, t, s)
     }
 
@@ -383,6 +399,59 @@ mod tests {
         engine.snapshots.put_off_no_longer();
         until("it is not freed", || engine.snapshots.unfreed().is_none());
         assert_eq!((left(), engine.snapshots.unfreed()), (2, None));
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// The directory cannot be synced amid dropping one, for once: its manifest is gone, but perhaps not for good. Nothing
+    /// of the others would be free, so none goes before that one has come to its end, which the engine sees to.
+    #[test]
+    fn one_that_is_half_dropped_goes_before_any_other() {
+        let disk = SimStorage::new(10);
+        let (engine, t, s) = with_three_snapshots(&disk);
+        engine.flush_log();
+        engine.store.reclaim(engine.log.durable_lsn());
+        let kept = engine.store.kept_bytes();
+        let names = || {
+            let mut all = engine.snapshots.all();
+            all.drain(..).map(|k| k.name).collect::<Vec<_>>()
+        };
+        let fails_once = |name: &'static str| {
+            let (files, has_failed) = (disk.boot(), AtomicBool::new(false));
+            let mine = std::thread::current().id();
+            disk.set_hook(Some(Arc::new(move |io| {
+                // Not that of a checkpoint.
+                let is_mine = std::thread::current().id() == mine;
+                let is_it = is_mine && io.op == IoOp::SyncDir && !files.exists(name)?;
+                match is_it && !has_failed.swap(true, Ordering::SeqCst) {
+                    true => Err(Error::Shortage("too many open files".into())),
+                    false => Ok(()),
+                }
+            })));
+        };
+        fails_once("snapshot.a.manifest");
+        assert!(!engine.evict_for_room(&|| false));
+        assert_eq!(names(), ["a", "b", "c"], "others went for nothing");
+        assert!(engine.snapshots.is_put_off() && engine.snapshots.unfreed().is_none());
+        let lost: Vec<bool> = (engine.kept_snapshots().iter())
+            .map(|k| !k.lost.is_empty())
+            .collect();
+        assert_eq!(lost, [true, false, false]);
+        assert_eq!(engine.store.kept_bytes(), kept, "it is free too soon");
+        engine.snapshots.put_off_no_longer();
+        until("it does not go", || !engine.snapshots.is_unfinished());
+        assert_eq!(names(), ["b", "c"]);
+        let of_two = engine.store.kept_bytes();
+        assert!(of_two < kept, "{of_two} bytes of {kept} are kept");
+        // Nobody needs to do more if it was a person who dropped one.
+        fails_once("snapshot.b.manifest");
+        let dropped = engine.drop_snapshot("b");
+        assert!(matches!(dropped, Err(Error::Shortage(_))), "{dropped:?}");
+        until("it does not go", || names() == ["c"]);
+        until("it is not freed", || !engine.snapshots.is_unfinished());
+        assert!(engine.store.kept_bytes() < of_two);
+        disk.set_hook(None);
         drop((s, t));
         engine.close().unwrap();
         engine.check_space().unwrap();

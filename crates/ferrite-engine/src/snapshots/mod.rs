@@ -170,6 +170,10 @@ impl Engine {
 
     /// Fills in what its files say. False: it has been dropped meanwhile, or is being dropped.
     fn look_at(&self, info: &mut KeptInfo) -> bool {
+        if self.snapshots.is_half_gone(&info.name) {
+            "it is being dropped, which could not be finished yet".clone_into(&mut info.lost);
+            return true;
+        }
         let from = files_of(&self.storage, &info.name);
         match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
             Ok(runs) => info.changed_bytes = self.store.kept_bytes_of(&runs),

@@ -11,7 +11,11 @@
 //!
 //! The files of one that is dropped go before it does: meanwhile it is [`Snapshots::is_gone`] for who looks at them.
 //!
-//! Locking: `kept`, `going`, `unfreed` and `told`, leaves held for moments.
+//! Dropping one may fail midway: its manifest is gone, and may be there again after a crash. Such a one is in the list
+//! still, [`Snapshots::half_gone`]: nothing of it may be given out, nothing of any other one can be, as it is not known
+//! what it holds, and so nothing is dropped for its space before that one has come to its end.
+//!
+//! Locking: `kept`, `going`, `half_gone`, `unfreed` and `told`, leaves held for moments.
 
 use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,6 +70,8 @@ pub(crate) struct Snapshots {
     busy: AtomicBool,
     /// The snapshot that is dropped now.
     going: Mutex<Option<String>>,
+    /// Those whose dropping has begun, and failed before it was durable.
+    half_gone: Mutex<Vec<String>>,
     /// The last snapshot that is gone, if what it held is still to be freed.
     unfreed: Mutex<Option<String>>,
     frees: AtomicBool,
@@ -180,6 +186,30 @@ impl Snapshots {
         Going(self)
     }
 
+    /// That one's dropping has begun, and nobody knows whether it is durable. The caller has the claim.
+    pub(crate) fn note_half_gone(&self, name: &str) {
+        assert!(self.busy.load(Ordering::SeqCst), "nobody drops {name}");
+        debug_assert!(self.find(name).is_some(), "{name} is not there");
+        let mut half_gone = self.half_gone.lock();
+        if half_gone.iter().all(|n| n != name) {
+            half_gone.push(name.to_owned());
+        }
+    }
+
+    /// One whose dropping has to come to its end.
+    pub(crate) fn half_gone(&self) -> Option<String> {
+        self.half_gone.lock().first().cloned()
+    }
+
+    pub(crate) fn is_half_gone(&self, name: &str) -> bool {
+        self.half_gone.lock().iter().any(|n| n == name)
+    }
+
+    /// Is there something that a dropped one leaves to be done?
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.half_gone().is_some() || self.unfreed().is_some()
+    }
+
     /// It has been dropped since it was in the list, or is being dropped: what its files say means nothing.
     pub(crate) fn is_gone(&self, info: &KeptInfo) -> bool {
         // In this order: it leaves the list before its dropping has ended.
@@ -215,6 +245,9 @@ impl Snapshots {
         let before = kept.len();
         kept.retain(|k| k.name != name);
         assert!(kept.len() + 1 >= before, "{name} twice");
+        drop(kept);
+        self.half_gone.lock().retain(|n| n != name);
+        debug_assert!(!self.is_half_gone(name), "{name} is gone");
     }
 
     /// That one is gone, and what it held still is to be freed. The caller has the claim.
