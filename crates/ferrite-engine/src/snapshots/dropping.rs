@@ -100,9 +100,21 @@ impl Engine {
         Ok(())
     }
 
+    /// The manifest of one that was being taken could not be written, or not be made durable: then it may be there after
+    /// a crash, and what it holds is not free before it is sure not to be. Until then it counts as half gone. The store
+    /// holds what it holds; the caller has the claim.
+    pub(super) fn take_back(&self, info: KeptInfo) {
+        let name = info.name.clone();
+        self.snapshots.add(info);
+        self.snapshots.note_half_gone(&name);
+        // If that fails the thread tries it again, and tells.
+        let taken_back = self.drop_claimed(&name, &|| false);
+        debug_assert!(taken_back.is_err() || self.snapshots.find(&name).is_none());
+    }
+
     /// The store holds what the snapshots but that one hold. That takes a look at all of their runs, many seconds of
     /// a large database: if the caller is killed meanwhile, the store holds what it held. The caller has the claim.
-    pub(super) fn hold_rest(&self, gone: &str, is_killed: IsKilled<'_>) {
+    fn hold_rest(&self, gone: &str, is_killed: IsKilled<'_>) {
         let freed = || self.has_held_rest(gone, is_killed);
         self.snapshots.free(freed);
     }
@@ -303,6 +315,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::catalog::table::Table;
+    use crate::snapshots::ServerState;
     use crate::testing::{insert, open, three_snapshots, until};
     use crate::transaction::session::Session;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
@@ -452,6 +465,47 @@ mod tests {
         until("it is not freed", || !engine.snapshots.is_unfinished());
         assert!(engine.store.kept_bytes() < of_two);
         disk.set_hook(None);
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// The manifest of a snapshot cannot be written, and it cannot be found out what is free then: it is when it can.
+    #[test]
+    fn what_one_that_could_not_be_taken_would_hold_is_free() {
+        let disk = SimStorage::new(11);
+        let (engine, t, mut s) = with_three_snapshots(&disk);
+        for name in ["a", "b"] {
+            engine.drop_snapshot(name).unwrap();
+        }
+        let of_c = engine.store.kept_bytes();
+        disk.set_hook(Some(Arc::new(|io| match io.name {
+            "snapshot.c.held" => Err(Error::Io("bad sector".into())),
+            "snapshot.d.manifest.new" => Err(Error::DiskFull("no space".into())),
+            _ => Ok(()),
+        })));
+        let mut job = engine.begin_snapshot("d").unwrap();
+        job.fix();
+        let taken = job.finish(&ServerState::default());
+        assert!(matches!(taken, Err(Error::DiskFull(_))), "{taken:?}");
+        assert_eq!(engine.snapshots.unfreed(), Some("d".into()));
+        for n in 0..100 {
+            insert(&mut s, &t, n << 8 | 7, 7);
+        }
+        s.commit(false).unwrap();
+        engine.checkpoint().unwrap();
+        engine
+            .pool
+            .flush_all_below(engine.log.current_lsn())
+            .unwrap();
+        engine.flush_log();
+        engine.store.reclaim(engine.log.durable_lsn());
+        assert!(engine.store.kept_bytes() > of_c, "it is held");
+        disk.set_hook(None);
+        engine.snapshots.put_off_no_longer();
+        until("it is not freed", || engine.snapshots.unfreed().is_none());
+        engine.drop_snapshot("c").unwrap();
+        assert_eq!(engine.store.kept_bytes(), 0);
         drop((s, t));
         engine.close().unwrap();
         engine.check_space().unwrap();

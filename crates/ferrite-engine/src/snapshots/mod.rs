@@ -20,7 +20,7 @@
 //!
 //! What is on disk if we die: while one is taken, files without a manifest, which the next start
 //! removes. Once the manifest has its name, the snapshot, whose runs the next start holds before
-//! anything is written. While one is dropped, the snapshot, or files without a manifest: no blob
+//! anything is written: the store holds them, too, until the name is gone for good if it cannot be made durable. While one is dropped, the snapshot, or files without a manifest: no blob
 //! of it is free before the manifest's end is durable.
 //!
 //! Locking: the claim (`state/snapshots.rs`), then `checkpointing`, then leaves.
@@ -130,11 +130,11 @@ impl Engine {
     pub fn begin_snapshot(self: &Arc<Self>, name: &str) -> Result<SnapshotJob> {
         check_name(name)?;
         let claim = self.snapshots.claim()?;
+        // Nobody else can as long as this one is being taken. It may be that one that is half gone.
+        self.hold_rest_at_last(&|| false);
         if self.snapshots.find(name).is_some() {
             return Err(Error::Exists);
         }
-        // Nobody else can as long as this one is being taken.
-        self.hold_rest_at_last(&|| false);
         let to = files_of(&self.storage, name);
         remove_files(&*to)?;
         self.store.note_snapshots(true)?;
@@ -233,7 +233,7 @@ impl SnapshotJob {
     /// Step 3: all of it is durable when this returns.
     ///
     /// # Errors
-    /// `Corrupt`, `DiskFull`, `Io`: there is no snapshot.
+    /// `Corrupt`, `DiskFull`, `Io`: there is no snapshot, or soon there is none.
     pub fn finish(mut self, server: &ServerState) -> Result<()> {
         let engine = self.engine.clone();
         let end = self
@@ -268,9 +268,7 @@ impl SnapshotJob {
             files: std::mem::take(&mut self.files),
         };
         if let Err(e) = manifest.write(&*self.to) {
-            let _ = remove_files(&*self.to);
-            let _ = self.to.sync_dir();
-            engine.hold_rest(&self.name, &|| false);
+            engine.take_back(info);
             return Err(e);
         }
         kill_point!("snapshot.manifest_written");

@@ -467,6 +467,55 @@ fn one_that_is_given_up_leaves_nothing() {
     assert!(left.iter().any(|f| f == "snapshot.a.manifest"), "{left:?}");
 }
 
+/// The name of a manifest cannot be made durable, nor be taken away again: whoever took the snapshot is told that there is
+/// none. After a crash it is there for all that, and then it is whole: nothing has been written over what it holds.
+#[test]
+fn a_manifest_that_stays_against_all_will_tells_the_truth() {
+    let (disk, engine, t, mut s) = database(20);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(20));
+    change(&mut s, &t, &mut rows, &mut rng, 60);
+    engine.make_cold().unwrap();
+    let mut job = engine.begin_snapshot("a").unwrap();
+    job.fix();
+    let at_a = rows.clone();
+    let (files, has_failed) = (disk.boot(), AtomicU64::new(0));
+    disk.set_hook(Some(Arc::new(move |event: &IoEvent<'_>| {
+        let name = "snapshot.a.manifest";
+        let is_named = files.exists(name)?;
+        let fails = match event.op {
+            IoOp::SyncDir => is_named && has_failed.fetch_add(1, Ordering::SeqCst) == 0,
+            IoOp::Name => event.name == name,
+            _ => false,
+        };
+        match fails {
+            true => Err(Error::Shortage("too many open files".into())),
+            false => Ok(()),
+        }
+    })));
+    let taken = job.finish(&ServerState::default());
+    assert!(matches!(taken, Err(Error::Shortage(_))), "{taken:?}");
+    for _ in 0..4 {
+        // Pages leave their places, and others come there if they can.
+        change(&mut s, &t, &mut rows, &mut rng, 60);
+        engine.make_cold().unwrap();
+        engine.checkpoint().unwrap();
+    }
+    engine.abandon();
+    disk.crash_clean();
+    disk.set_hook(None);
+    drop((s, t, engine));
+    let engine = open(&disk);
+    assert_eq!(names(&engine), ["a"]);
+    assert_eq!(rows_of(&engine, "d/t"), rows);
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+    drop(engine);
+    go_to(&disk, "a", "p");
+    let engine = open(&disk);
+    assert_eq!(rows_of(&engine, "d/t"), at_a);
+    engine.close().unwrap();
+}
+
 /// Snapshots give way before a write fails, whatever it is that finds no room.
 #[test]
 fn on_a_full_disk_the_oldest_go() {
