@@ -9,7 +9,7 @@
 //! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`); after the start pages that lack redo, and those that were in memory before (`warm.rs`) | as needed, every 100 ms |
 //! | `ferrite-redo` | helps `ferrite-merge` after the start, as long as pages lack redo | without a pause |
 //! | `ferrite-tier` | writes the second tier, if there is one | as needed |
-//! | `ferrite-snaps` | frees what a snapshot held whose dropper was killed; drops the oldest ones beyond `ferrite_snapshot_max_bytes` | started for it by `ferrite-chkpt`, and ends with it |
+//! | `ferrite-snaps` | frees what a snapshot held whose dropper was killed; drops the oldest ones beyond `ferrite_snapshot_max_bytes`, and for dirty pages that find no room | started for it by `ferrite-chkpt`, and ends with it |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation; what could not be rolled back is given to `ferrite-undo` again (`settle`) | 50 ms / 1 s / 1 min |
 
 use crate::maintenance::cleaner::Cleaner;
@@ -46,8 +46,6 @@ const RETRY_US: u64 = 1_000_000;
 const _: () = assert!(REST_US < CHECKPOINT_US && RETRY_US < CHECKPOINT_US);
 /// That it goes on failing for the same reason is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
-/// Pages that could not be written for so long cost a backup and a snapshot, in us: before who waits for a frame gives up.
-const PAGES_WITHOUT_ROOM_US: u64 = 500_000;
 /// Threads that read ahead.
 const READ_AHEAD_THREADS: usize = 4;
 /// Pause of a purge thread without work, in us.
@@ -229,6 +227,11 @@ impl Engine {
         self.stop.load(Ordering::SeqCst)
     }
 
+    /// Is it the end of the server, or of the database? Who can leave its work to the next start does.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stopping() || self.callbacks.is_shutting_down()
+    }
+
     fn run_checkpoints(self: &Arc<Self>) {
         let mut last_us = time::now_us();
         let mut looked = Looked::default();
@@ -250,8 +253,9 @@ impl Engine {
                 self.give_back_space();
                 last_us = time::now_us();
             }
-            self.look_after_snapshots();
-            self.drop_snapshots_for_pages(&mut full_since_us);
+            let lack_room = self.pages_lack_room(&mut full_since_us);
+            let for_pages = lack_room && self.end_backup_for_pages();
+            self.look_after_snapshots(for_pages);
             self.move_attention();
             self.tell_of_resize();
             self.tell_of_index_ids(&mut told_of_ids);
@@ -259,25 +263,6 @@ impl Engine {
             // However often it is woken, the walks over all frames leave the memory to others.
             let took_us = time::now_us() - since_us;
             thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));
-        }
-    }
-
-    /// The backup and the oldest snapshot go if dirty pages have found no room for a while. Whoever changes rows
-    /// asks for room itself (`make_room`); a rollback or a reader that waits for a frame does not.
-    fn drop_snapshots_for_pages(&self, full_since_us: &mut Option<u64>) {
-        // Not while all that is dirty is written, and there is merely no room for more of it.
-        if !matches!(self.pool.why_pages_wait(), Some(Error::DiskFull(_))) {
-            *full_since_us = None;
-            return;
-        }
-        let now_us = time::now_us();
-        let since_us = *full_since_us.get_or_insert(now_us);
-        assert!(since_us <= now_us, "full since later than now");
-        if now_us - since_us < PAGES_WITHOUT_ROOM_US {
-            return;
-        }
-        if self.drop_for_room(&|| self.stopping()).is_some() {
-            *full_since_us = None;
         }
     }
 

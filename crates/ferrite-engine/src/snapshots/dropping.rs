@@ -184,10 +184,12 @@ impl Engine {
     }
 
     /// Called again and again: starts a thread that frees what somebody who was killed has left, ends what is half gone,
-    /// and drops the oldest snapshots as long as all take more than they may. For either all runs of the others are read, which takes as long
-    /// as the database is large: nobody waits for it but a shutdown, which it hears.
-    pub(crate) fn look_after_snapshots(self: &Arc<Self>) {
-        if !self.snapshots.is_unfinished() && self.snapshot_bytes_beyond().is_none() {
+    /// and drops the oldest snapshots as long as all take more than they may; and the oldest one if it is to go
+    /// `for_pages` that find no room. For each all runs of the others are read, which takes as long as the database is
+    /// large: nobody waits for it but a shutdown, which it hears.
+    pub(crate) fn look_after_snapshots(self: &Arc<Self>, for_pages: bool) {
+        let is_due = self.snapshots.is_unfinished() || self.snapshot_bytes_beyond().is_some();
+        if !is_due && !for_pages {
             return;
         }
         if self.snapshots.is_put_off() {
@@ -203,6 +205,9 @@ impl Engine {
         let started = thread::try_spawn("ferrite-snaps", move || {
             engine.free_what_snapshots_held();
             engine.evict_snapshots();
+            if for_pages {
+                engine.evict_for_pages();
+            }
             engine.snapshots.end_looking_after();
         });
         match started {

@@ -166,7 +166,7 @@ impl Engine {
             giving_to_versions: Mutex::new(()),
             giving_to_rows: Mutex::new(()),
             checkpointing: Mutex::new(()),
-            making_room: Mutex::new(None),
+            making_room: Mutex::default(),
             vain_attempts: AtomicU64::new(0),
             checkpoint_lsn: AtomicU64::new(0),
             map_bytes: AtomicU64::new(0),

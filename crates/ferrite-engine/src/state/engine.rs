@@ -10,6 +10,7 @@ use crate::state::config::{
     Config, SMALLEST_BUDGET_BYTES, SMALLEST_POOL_BYTES, SMALLEST_RING_BYTES,
 };
 use crate::state::counters::Counters;
+use crate::state::making_room::MakingRoom;
 use crate::state::prepared::Prepared;
 use crate::state::prepared_on::PreparedOn;
 use crate::state::purge_queue::PurgeQueue;
@@ -34,9 +35,6 @@ const RING_SHARE: u64 = 4;
 
 /// Whether the statement was killed for which somebody waits.
 pub(crate) type IsKilled<'a> = &'a dyn Fn() -> bool;
-
-/// When making room last failed, in us, and the bytes free and retired then.
-pub(crate) type LastVain = Option<(u64, (u64, u64))>;
 
 /// One open database.
 pub struct Engine {
@@ -72,7 +70,7 @@ pub struct Engine {
     pub(crate) checkpointing: Mutex<()>,
     /// Taken by who makes room on a full disk, before `checkpointing`. Held for long while a snapshot goes, so that
     /// nobody waits for it who does not look whether it was killed: [`Engine::turn_to_make_room`].
-    pub(crate) making_room: Mutex<LastVain>,
+    pub(crate) making_room: Mutex<MakingRoom>,
     /// How often there was none to be made.
     pub(crate) vain_attempts: AtomicU64,
     pub(crate) checkpoint_lsn: AtomicU64,

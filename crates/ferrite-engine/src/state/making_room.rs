@@ -1,12 +1,16 @@
 //! Making room on a full disk: what is asked before each change, and what is done before one is refused.
 //!
 //! What was freed is made available first; then the backup and the oldest snapshots give way, one at a time: the next one
-//! only if the page writer has looked at the room since the last one went, and found too little all the same.
+//! only if the page writer has looked at the room since the last one went, and found too little all the same. Whoever
+//! lets one go notes that for the next one ([`MakingRoom`]).
 //!
-//! Invariant: no wait here is deaf to KILL. Locking: `making_room` is held by who makes room, for as long as that takes,
-//! and only tried by others.
+//! Rollbacks and readers that wait for a frame ask nobody for room: for them something gives way when dirty pages have
+//! found none for a while (`give_way_for_pages`).
+//!
+//! Invariants: no wait here is deaf to KILL; nothing gives way to want of room but under `making_room`. Locking: that is
+//! held by who makes room, for as long as that takes, and only tried by others.
 
-use crate::state::engine::{Engine, IsKilled, LastVain};
+use crate::state::engine::{Engine, IsKilled};
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{Of, Reason, Sliced};
@@ -30,6 +34,22 @@ pub(crate) enum GivenWay {
 const LOOK_WAIT_US: u64 = 1_000_000;
 /// The log is given so long for a checkpoint, and for new files, until the next thing gives way for its sake.
 const LOG_WAIT_US: u64 = 100_000;
+
+/// Between two looks of who waits, in ms.
+const MOMENT_MS: u64 = 5;
+/// Pages that could not be written for so long cost a backup and a snapshot, in us: before who waits for a frame gives up.
+const PAGES_WITHOUT_ROOM_US: u64 = 500_000;
+/// Why a backup is ended.
+const WHY_BACKUP: &str = "the server's disk is full, and what the backup keeps is needed";
+
+/// What those who make room, one at a time, leave to the next one.
+#[derive(Default)]
+pub(crate) struct MakingRoom {
+    /// When it was tried in vain last, in us, and the bytes free and retired then.
+    vain: Option<(u64, (u64, u64))>,
+    /// Something has given way, and the page writer was asked whether that suffices.
+    given: Option<Asked>,
+}
 
 /// A look at the room that was asked for.
 #[derive(Clone, Copy)]
@@ -116,7 +136,7 @@ impl Engine {
         (seen_attempts, deletes): (u64, bool),
         wait: &mut Sliced,
         is_killed: IsKilled<'_>,
-    ) -> Result<Option<(MutexGuard<'_, LastVain>, Error)>> {
+    ) -> Result<Option<(MutexGuard<'_, MakingRoom>, Error)>> {
         loop {
             let turn = self.making_room.try_lock();
             // Somebody else may have made room meanwhile.
@@ -128,8 +148,8 @@ impl Engine {
             if self.vain_attempts.load(Ordering::SeqCst) != seen_attempts {
                 return Err(full);
             }
-            if let Some(last) = turn {
-                return Ok(Some((last, full)));
+            if let Some(making) = turn {
+                return Ok(Some((making, full)));
             }
             wait_a_moment(wait, is_killed)?;
         }
@@ -146,11 +166,11 @@ impl Engine {
         const CHECKPOINT_LOOKS: u32 = 16;
         let mut wait = wait_for_room();
         let turn = self.turn_to_make_room((seen_attempts, deletes), &mut wait, is_killed)?;
-        let Some((mut last, full)) = turn else {
+        let Some((mut making, full)) = turn else {
             return Ok(());
         };
         let now = (self.store.free_bytes(), self.store.retired_bytes());
-        if last.is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
+        if (making.vain).is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
             return Err(full);
         }
         let end = self.log.current_lsn();
@@ -183,14 +203,13 @@ impl Engine {
             let awaits_look = asked.is_some_and(|a: Asked| a.is_awaited(&self.pool, deletes));
             // One at each look of the writer: what the last one gave may do.
             let next_one = durable_looks > 1 && !awaits_look && self.lacks_space(deletes);
-            gave_way = next_one && self.drop_for_room(is_killed).is_some();
+            gave_way = next_one && self.let_go(&mut making, is_killed).is_some();
             if gave_way {
-                self.store.reclaim(self.log.durable_lsn());
-                asked = Some(Asked::now(&self.pool));
+                asked = making.given;
             }
             self.pool.wake_writer();
             if self.room(deletes).is_ok() {
-                *last = None;
+                making.vain = None;
                 return Ok(());
             }
             wait_a_moment(&mut wait, is_killed)?;
@@ -198,7 +217,7 @@ impl Engine {
             looks += u32::from(!self.snapshots.frees() && !awaits_look);
         }
         let left = (self.store.free_bytes(), self.store.retired_bytes());
-        *last = Some((time::now_us(), left));
+        making.vain = Some((time::now_us(), left));
         self.vain_attempts.fetch_add(1, Ordering::SeqCst);
         Err(full)
     }
@@ -220,9 +239,9 @@ impl Engine {
             return first;
         }
         let mut wait = wait_for_room();
-        let _alone = loop {
+        let mut making = loop {
             match self.making_room.try_lock() {
-                Some(alone) => break alone,
+                Some(making) => break making,
                 None => wait_a_moment(&mut wait, is_killed)?,
             }
         };
@@ -233,7 +252,7 @@ impl Engine {
             let freed_meanwhile = self.waits_for_what_a_snapshot_held(&mut wait, is_killed)?;
             let what = match freed_meanwhile {
                 true => None,
-                false => self.drop_for_room(is_killed),
+                false => self.let_go(&mut making, is_killed),
             };
             if is_killed() {
                 return Err(Error::Interrupted);
@@ -252,12 +271,80 @@ impl Engine {
     }
 
     /// Ends the backup that runs, or, if there is none, drops the oldest snapshot: what has given way.
-    pub(crate) fn drop_for_room(&self, is_killed: IsKilled<'_>) -> Option<GivenWay> {
-        let why = "the server's disk is full, and what the backup keeps is needed";
-        if self.end_backup(None, why) {
-            return Some(GivenWay::Backup);
+    fn let_go(&self, making: &mut MakingRoom, is_killed: IsKilled<'_>) -> Option<GivenWay> {
+        let what = match self.end_backup(None, WHY_BACKUP) {
+            true => Some(GivenWay::Backup),
+            false => self.evict_for_room(is_killed).then_some(GivenWay::Snapshot),
+        };
+        if what.is_some() {
+            self.store.reclaim(self.log.durable_lsn());
+            making.given = Some(Asked::now(&self.pool));
         }
-        self.evict_for_room(is_killed).then_some(GivenWay::Snapshot)
+        what
+    }
+
+    /// Have dirty pages found no room for a while? `since_us`: since when the caller knows that they find none.
+    pub(crate) fn pages_lack_room(&self, since_us: &mut Option<u64>) -> bool {
+        if !self.pages_find_no_room() {
+            *since_us = None;
+            return false;
+        }
+        let now_us = time::now_us();
+        let since_us = *since_us.get_or_insert(now_us);
+        assert!(since_us <= now_us, "full since later than now");
+        now_us - since_us >= PAGES_WITHOUT_ROOM_US
+    }
+
+    fn pages_find_no_room(&self) -> bool {
+        // Not while all that is dirty is written, and there is merely no room for more of it.
+        matches!(self.pool.why_pages_wait(), Some(Error::DiskFull(_)))
+    }
+
+    /// The right to let something go for dirty pages that find no room. None: there is room, or may be (something has
+    /// given way, and the page writer has not looked since, or not for as long as is waited at first), or somebody else
+    /// makes some, or the server ends: then who waits for a frame gives up.
+    fn turn_of_pages(&self) -> Option<MutexGuard<'_, MakingRoom>> {
+        let making = self.making_room.try_lock()?;
+        let may_do = |given: Asked| {
+            let since_us = time::now_us().saturating_sub(given.at_us);
+            since_us < PAGES_WITHOUT_ROOM_US || !self.pool.has_looked(given.look)
+        };
+        let is_due = self.pages_find_no_room() && !making.given.is_some_and(may_do);
+        (is_due && !self.is_ending()).then_some(making)
+    }
+
+    /// Do pages find no room still, when the page writer has looked once more? Somebody may have dropped a snapshot
+    /// meanwhile for another reason. Waits for that look, a second at most. The caller has `making_room`.
+    fn is_still_full(&self) -> bool {
+        let asked = Asked::now(&self.pool);
+        while asked.is_awaited(&self.pool, true) && !self.is_ending() {
+            thread::sleep_ms(MOMENT_MS);
+        }
+        self.pool.has_looked(asked.look) && self.pages_find_no_room()
+    }
+
+    /// Dirty pages have found no room for a while: the backup ends. True if there is none, and a snapshot has to go instead
+    /// ([`Engine::evict_for_pages`]), which takes long.
+    pub(crate) fn end_backup_for_pages(&self) -> bool {
+        let Some(mut making) = self.turn_of_pages() else {
+            return false;
+        };
+        if self.backup.log_floor.kept_from().is_none() {
+            return self.snapshots.count() > 0 && !self.snapshots.is_put_off();
+        }
+        if self.is_still_full() && self.end_backup(None, WHY_BACKUP) {
+            making.given = Some(Asked::now(&self.pool));
+        }
+        false
+    }
+
+    /// The oldest snapshot goes, unless there is room now.
+    pub(crate) fn evict_for_pages(&self) {
+        if let Some(mut making) = self.turn_of_pages() {
+            if self.is_still_full() {
+                self.let_go(&mut making, &|| self.is_ending());
+            }
+        }
     }
 
     /// Waits while somebody else finds out what is free now that a snapshot is gone; false if nobody did.
@@ -284,7 +371,6 @@ fn wait_for_room() -> Sliced {
 /// # Errors
 /// `Interrupted`: killed.
 fn wait_a_moment(wait: &mut Sliced, is_killed: IsKilled<'_>) -> Result<()> {
-    const MOMENT_MS: u64 = 5;
     if is_killed() {
         return Err(Error::Interrupted);
     }
@@ -300,9 +386,10 @@ mod tests {
     use crate::ddl::DdlCaller;
     use crate::rows::write::DupInfo;
     use crate::state::callbacks::{Callbacks, LogLevel, SilentCallbacks};
-    use crate::testing::{config, create, until};
+    use crate::testing::{config, create, insert, open_with, three_snapshots, until};
     use crate::transaction::session::Session;
-    use ferrite_io::sim::SimStorage;
+    use crate::Config;
+    use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
     use ferrite_sync::Arc;
 
@@ -336,7 +423,7 @@ mod tests {
         let attempts = || engine.vain_attempts.load(Ordering::SeqCst);
         assert!(attempts() > 0, "it was refused without an attempt");
         // What is free has changed since the last attempt.
-        *engine.making_room.lock() = Some((time::now_us(), (1, 1)));
+        engine.making_room.lock().vain = Some((time::now_us(), (1, 1)));
         let before = attempts();
         let waited = engine.make_room_since(before - 1, false, &|| false);
         assert!(matches!(waited, Err(Error::DiskFull(_))), "{waited:?}");
@@ -379,6 +466,65 @@ mod tests {
         s.rollback().unwrap();
         drop(s);
         engine.close().unwrap();
+    }
+
+    /// Dirty pages have found no room for long, beside who makes some: nothing goes for them as long as that one is at it,
+    /// nor before the page writer has looked whether what that one has let go suffices.
+    #[test]
+    fn pages_without_room_cost_nothing_before_the_writer_has_looked() {
+        let disk = SimStorage::new(7);
+        let settings = Config {
+            write_threads: 1,
+            ..config()
+        };
+        let engine = open_with(&disk, settings);
+        let (t, mut s) = three_snapshots(&engine);
+        let left = || engine.snapshots.count();
+        (0..100).for_each(|n| insert(&mut s, &t, n << 8 | 9, 9));
+        s.commit(false).unwrap();
+        let making = engine.making_room.lock();
+        disk.inject_lasting(Fault::Full, "store.");
+        let end = engine.log.current_lsn();
+        until("all can be written", || {
+            engine.pool.flush_below(end);
+            engine.pages_find_no_room()
+        });
+        thread::sleep_ms(3 * PAGES_WITHOUT_ROOM_US / 1000);
+        assert_eq!(left(), 3, "beside who makes room");
+        let (hangs, goes_on) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (hang, go_on) = (hangs.clone(), goes_on.clone());
+        disk.set_hook(Some(Arc::new(move |io| {
+            if io.op == IoOp::Write && io.name.starts_with("store.") {
+                hang.store(true, Ordering::SeqCst);
+                while !go_on.load(Ordering::SeqCst) {
+                    thread::sleep_ms(1);
+                }
+            }
+            Ok(())
+        })));
+        until("nothing is written", || hangs.load(Ordering::SeqCst));
+        drop(making);
+        thread::sleep_ms(3 * PAGES_WITHOUT_ROOM_US / 1000);
+        assert_eq!(left(), 3, "somebody may have made room meanwhile");
+        let mut making = engine.making_room.lock();
+        let what = engine.let_go(&mut making, &|| false);
+        assert_eq!(what, Some(GivenWay::Snapshot));
+        drop(making);
+        thread::sleep_ms(3 * PAGES_WITHOUT_ROOM_US / 1000);
+        assert_eq!(left(), 2, "nobody has looked whether it suffices");
+        goes_on.store(true, Ordering::SeqCst);
+        until("nothing gives way", || left() < 2);
+        disk.set_hook(None);
+        disk.clear_faults();
+        until("it is refused still", || {
+            engine.admission(&|| false).is_ok()
+        });
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
     }
 
     /// Connection 7 may be killed.
