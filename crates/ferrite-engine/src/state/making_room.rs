@@ -202,7 +202,8 @@ impl Engine {
             }
             let awaits_look = asked.is_some_and(|a: Asked| a.is_awaited(&self.pool, deletes));
             // One at each look of the writer: what the last one gave may do.
-            let next_one = durable_looks > 1 && !awaits_look && self.lacks_space(deletes);
+            let next_one =
+                durable_looks > 1 && !awaits_look && self.lacks_space(deletes) && !is_killed();
             gave_way = next_one && self.let_go(&mut making, is_killed).is_some();
             if gave_way {
                 asked = making.given;

@@ -219,11 +219,7 @@ impl Engine {
     /// 1 ms, or until the log keeps to its budget; not long, as it may hold locks and others may make the log longer.
     fn pause_for_log(&self) {
         // Without background threads the log gets no shorter while we look.
-        let ends = || {
-            self.config.manual_background
-                || self.stop.load(Ordering::Relaxed)
-                || self.callbacks.is_shutting_down()
-        };
+        let ends = || self.config.manual_background || self.is_ending();
         self.wait_within_budget(BACKGROUND_LONGEST_MS, &ends);
     }
 
@@ -238,12 +234,13 @@ impl Engine {
     }
 
     /// What cannot be refused lives on what admission keeps of the log. That must not run out:
-    /// a checkpoint needs the log to be written. Who goes on without room looks itself at how much is left.
+    /// a checkpoint needs the log to be written. Who goes on without room looks itself at how much is left. Nothing gives
+    /// way to it while the server ends, nor does it wait then: what finds no room is done by the next start.
     #[cold]
     fn make_room_for_log(&self, eased: &mut Eased) {
         let now = self.log.current_lsn().0;
         if now >= eased.asked_at + ROOM_BYTES {
-            let _ = self.make_room(true, &|| false);
+            let _ = self.make_room(true, &|| self.is_ending());
             eased.asked_at = now;
         }
     }
@@ -252,6 +249,59 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::callbacks::{Callbacks, LogLevel};
+    use crate::testing::{config, three_snapshots, until};
+    use ferrite_io::sim::{Fault, SimStorage};
+    use ferrite_sync::Arc;
+    use ferrite_types::format::record_kind;
+
+    /// A server that may be told to end.
+    #[derive(Default)]
+    struct Server(AtomicBool);
+
+    impl Callbacks for Server {
+        fn is_shutting_down(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+        fn log(&self, _level: LogLevel, _text: &str) {}
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    /// Purge, or a rollback, finds no room in the log while the server ends: it does not wait for who makes some, and no
+    /// snapshot gives way to it.
+    #[test]
+    fn at_the_end_of_the_server_nothing_gives_way_to_the_log() {
+        let disk = SimStorage::new(9);
+        let server = Arc::new(Server::default());
+        let engine = Engine::open(config(), Arc::new(disk.boot()), server.clone()).unwrap();
+        let (t, s) = three_snapshots(&engine);
+        // No checkpoint recycles log.
+        disk.inject_lasting(Fault::Full, "map.");
+        let at_work = engine.making_room.lock();
+        while engine.log.admission().is_ok() {
+            disk.set_capacity(Some(disk.used_bytes()));
+            engine.log.append(record_kind::GARBAGE, &[&[0; 1000]]);
+        }
+        let same = engine.clone();
+        let waiter = thread::spawn("purge", move || same.ease_off(&mut Eased::default()));
+        thread::sleep_ms(200);
+        assert!(!waiter.is_finished(), "it did not wait");
+        server.0.store(true, Ordering::SeqCst);
+        until("deaf to the shutdown", || waiter.is_finished());
+        waiter.join().unwrap();
+        drop(at_work);
+        for _ in 0..5 {
+            engine.ease_off(&mut Eased::default());
+        }
+        assert_eq!(engine.snapshots.count(), 3);
+        assert!(engine.log.admission().is_err(), "there is room");
+        disk.set_capacity(None);
+        disk.clear_faults();
+        drop((s, t));
+        engine.close().unwrap();
+    }
 
     #[test]
     fn the_allowance_falls_to_nothing_at_the_budget() {
