@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::catalog::table::Table;
     use crate::snapshots::ServerState;
-    use crate::testing::{insert, open, three_snapshots, until};
+    use crate::testing::{config, insert, open, three_snapshots, until, Heard};
     use crate::transaction::session::Session;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
@@ -514,6 +514,36 @@ mod tests {
         drop((s, t));
         engine.close().unwrap();
         engine.check_space().unwrap();
+    }
+
+    /// Several cannot be dropped: each is told once, however often it is tried.
+    #[test]
+    fn each_that_cannot_be_dropped_is_told_once() {
+        let disk = SimStorage::new(12);
+        let heard = Arc::new(Heard::default());
+        let engine = Engine::open(config(), Arc::new(disk.boot()), heard.clone()).unwrap();
+        let (t, s) = three_snapshots(&engine);
+        disk.set_hook(Some(Arc::new(|io| match io.op {
+            IoOp::Name if io.name.ends_with(".manifest") => Err(Error::Io("broken".into())),
+            _ => Ok(()),
+        })));
+        for _ in 0..4 {
+            assert!(!engine.evict_for_room(&|| false));
+            engine.snapshots.put_off_no_longer();
+        }
+        let said = std::mem::take(&mut *heard.0.lock());
+        for name in ["a", "b", "c"] {
+            let of = format!("snapshot {name} cannot be dropped");
+            let times = said.iter().filter(|text| text.starts_with(&of)).count();
+            assert_eq!(times, 1, "{name}: {said:?}");
+        }
+        disk.set_hook(None);
+        // Once they can be, it is news the next time.
+        assert!(engine.evict_for_room(&|| false));
+        assert_eq!(engine.snapshots.count(), 2);
+        assert!(engine.snapshots.is_news("snapshot b cannot be dropped"));
+        drop((s, t));
+        engine.close().unwrap();
     }
 
     /// Whoever drops a snapshot to make room and is killed meanwhile leaves no space behind that nobody has.

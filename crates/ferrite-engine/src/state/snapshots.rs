@@ -21,6 +21,7 @@ use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{thread, time, Counter, Mutex};
 use ferrite_types::{Error, Lsn, Result};
+use std::collections::BTreeSet;
 
 /// A kept snapshot, as users see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,9 @@ pub struct KeptInfo {
 /// So long after a failure no other one is dropped for its space.
 const PUT_OFF_US: u64 = 10_000_000;
 
+/// So many different texts are remembered at most, of several snapshots that cannot be dropped, or be read.
+const MOST_TOLD: usize = 1000;
+
 /// How it ended to find out what is free now that a snapshot is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
@@ -78,7 +82,7 @@ pub(crate) struct Snapshots {
     /// Dropping one, or finding out what is free then, has failed: not again before, lest all others go in vain, one
     /// after the other; 0: it has not. And what was said of it.
     not_before_us: AtomicU64,
-    told: Mutex<String>,
+    told: Mutex<BTreeSet<String>>,
     /// A thread frees what is left to be freed, and drops snapshots beyond `max_bytes`.
     is_looked_after: AtomicBool,
     log_floor: LogFloor,
@@ -298,9 +302,14 @@ impl Snapshots {
     /// Is it the first time that this is said?
     pub(crate) fn is_news(&self, text: &str) -> bool {
         let mut told = self.told.lock();
-        let is_news = *told != text;
-        text.clone_into(&mut told);
-        is_news
+        if told.contains(text) {
+            return false;
+        }
+        if told.len() >= MOST_TOLD {
+            // Some are said once more, rather than one of them never.
+            told.clear();
+        }
+        told.insert(text.to_owned())
     }
 
     #[cfg(test)]
@@ -366,5 +375,16 @@ mod tests {
             ..a.clone()
         });
         assert!(s.is_gone(&a));
+    }
+
+    /// However many texts there are, they are told, and take no memory without end.
+    #[test]
+    fn what_was_said_is_remembered_within_bounds() {
+        let s = Snapshots::default();
+        for n in 0..3 * MOST_TOLD {
+            assert!(s.is_news(&n.to_string()));
+            assert!(!s.is_news(&n.to_string()));
+            assert!(s.told.lock().len() <= MOST_TOLD);
+        }
     }
 }
