@@ -16,6 +16,7 @@ use ferrite_store::StillHeld;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, thread, Arc};
 use ferrite_types::{Error, Result};
+use std::cell::Cell;
 
 /// No other process opens the snapshot until the guard is dropped.
 ///
@@ -217,14 +218,19 @@ impl Engine {
         }
     }
 
-    /// What somebody who was killed has left is freed, and what is half gone goes, unless the database is closed meanwhile.
+    /// What somebody who was killed has left is freed, and what is half gone goes, unless the database is closed meanwhile,
+    /// or somebody waits for the claim: dropping the one that cannot be read must not wait for what will not be known.
     fn free_what_snapshots_held(&self) {
         if !self.snapshots.is_unfinished() {
             return;
         }
         if let Some(_claim) = self.snapshots.try_claim() {
-            self.hold_rest_at_last(&|| self.stopping());
-            let is_left = self.stopping() || self.snapshots.is_put_off();
+            let ends = Cell::new(false);
+            self.hold_rest_at_last(&|| {
+                ends.set(self.stopping() || self.snapshots.is_awaited());
+                ends.get()
+            });
+            let is_left = ends.get() || self.snapshots.is_put_off();
             debug_assert!(is_left || !self.snapshots.is_unfinished());
         }
     }
@@ -241,7 +247,7 @@ impl Engine {
 
     /// Drops the oldest snapshots as long as all take more than they may.
     pub(super) fn evict_snapshots(&self) {
-        if self.snapshot_bytes_beyond().is_none() {
+        if self.snapshot_bytes_beyond().is_none() || self.snapshots.is_awaited() {
             return;
         }
         let Some(_claim) = self.snapshots.try_claim() else {
@@ -325,6 +331,7 @@ mod tests {
     use crate::transaction::session::Session;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
+    use ferrite_sync::Mutex;
 
     fn with_three_snapshots(disk: &SimStorage) -> (Arc<Engine>, Arc<Table>, Session) {
         let engine = open(disk);
@@ -511,6 +518,33 @@ mod tests {
         until("it is not freed", || engine.snapshots.unfreed().is_none());
         engine.drop_snapshot("c").unwrap();
         assert_eq!(engine.store.kept_bytes(), 0);
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// It takes long to find out what is free, as a disk that is about to fail reads: who drops another one does not wait
+    /// until all is read.
+    #[test]
+    fn who_drops_one_does_not_wait_until_all_is_read() {
+        let disk = SimStorage::new(13);
+        let (engine, t, s) = with_three_snapshots(&disk);
+        let reads = Arc::new(Mutex::new(Vec::new()));
+        let (read, reader) = (reads.clone(), engine.clone());
+        disk.set_hook(Some(Arc::new(move |io| {
+            let is_held = io.op == IoOp::Read && io.name.ends_with(".held");
+            if is_held && std::thread::current().name() == Some("ferrite-snaps") {
+                read.lock().push(io.name.to_owned());
+                until("nobody drops another one", || reader.snapshots.is_awaited());
+            }
+            Ok(())
+        })));
+        assert!(engine.evict_for_room(&|| true));
+        until("nobody frees it", || !reads.lock().is_empty());
+        engine.drop_snapshot("c").unwrap();
+        assert_eq!(*reads.lock(), ["snapshot.b.held"], "it went on");
+        disk.set_hook(None);
+        assert!(!engine.snapshots.is_unfinished());
         drop((s, t));
         engine.close().unwrap();
         engine.check_space().unwrap();

@@ -72,6 +72,8 @@ pub(crate) enum Freed {
 pub(crate) struct Snapshots {
     kept: Mutex<Vec<KeptInfo>>,
     busy: AtomicBool,
+    /// So many wait for the claim.
+    waiting: AtomicU64,
     /// The snapshot that is dropped now.
     going: Mutex<Option<String>>,
     /// Those whose dropping has begun, and failed before it was durable.
@@ -137,15 +139,23 @@ impl Snapshots {
     pub(crate) fn claim(&self) -> Result<Claim<'_>> {
         const LOOK_MS: u64 = 5;
         const LOOKS: u32 = 12_000;
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut claim = self.try_claim();
         for _ in 0..LOOKS {
-            if let Some(claim) = self.try_claim() {
-                return Ok(claim);
+            if claim.is_some() {
+                break;
             }
             thread::sleep_ms(LOOK_MS);
+            claim = self.try_claim();
         }
-        Err(Error::InUse(
-            "another snapshot is being taken or dropped".into(),
-        ))
+        let before = self.waiting.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "nobody waited");
+        claim.ok_or_else(|| Error::InUse("another snapshot is being taken or dropped".into()))
+    }
+
+    /// Does somebody wait for the claim? Whose work can be put off gives way to a statement.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// The claim of somebody whose work goes on in other calls; [`Snapshots::release`] ends it.
