@@ -16,7 +16,7 @@
 //! purge and rollbacks may use. Then they wait. A KILL is heard only by who waits: the server takes back what it was at
 //! with a connection that is killed, and so it drops the temporary tables of one that goes.
 //!
-//! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
+//! Locking: `slots` for a moment; then one slot's mutex, tried only; nothing is held over the sleep.
 
 use crate::catalog::dictionary::foreign::{AlterForeign, NewForeign};
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
@@ -27,15 +27,32 @@ use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
+use crate::state::slot::{SlotState, TxnSlot};
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{Of, Reason, Sliced};
-use ferrite_sync::{thread, time, Arc};
+use ferrite_sync::{thread, time, Arc, MutexGuard};
 use ferrite_types::{Error, IndexId, Result};
 use std::collections::{HashMap, HashSet};
 
 /// Between two looks of a waiting statement, in ms.
 const LOOK_MS: u64 = 5;
+
+/// So often, and that far apart in us, a slot is looked at that is in use.
+const SLOT_LOOKS: u32 = 20;
+const SLOT_LOOK_US: u64 = 50;
+/// For a transaction of which it cannot be seen whether it has changed the table, everybody waits so long, in us.
+const PERHAPS_US: u64 = 100_000;
+const _: () = assert!(PERHAPS_US > 2 * (LOOK_MS * 1000 + SLOT_LOOKS as u64 * SLOT_LOOK_US));
+
+/// Who keeps a table from being changed, by connection (0: of an earlier life).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// A prepared transaction that has changed it.
+    Known(u64),
+    /// One whose slot is in use: perhaps.
+    Perhaps(u64),
+}
 
 /// Who asks for a change of a whole table.
 #[derive(Clone, Copy, Debug, Default)]
@@ -351,7 +368,13 @@ impl Engine {
                 self.callbacks.lock_wait_begin(caller.thd);
                 now_us
             });
-            if now_us - begun_us >= caller.wait_ms.saturating_mul(1000) {
+            let wait_us = caller.wait_ms.saturating_mul(1000);
+            let (holder, wait_us) = match holder {
+                Holder::Known(thread) => (thread, wait_us),
+                // Not for one that has nothing to do with it, whoever is not to wait at all.
+                Holder::Perhaps(thread) => (thread, wait_us.max(PERHAPS_US)),
+            };
+            if now_us - begun_us >= wait_us {
                 break Err(Error::LockTimeout);
             }
             if self.callbacks.is_killed(caller.thd) || self.stop.load(Ordering::SeqCst) {
@@ -375,9 +398,9 @@ impl Engine {
         drop(self.deciding.write());
     }
 
-    /// Connection (0: of an earlier life) of a prepared transaction that has changed one of the
-    /// indexes.
-    fn prepared_holder(&self, indexes: &[IndexId]) -> Option<u64> {
+    /// The prepared transaction that has changed one of the indexes, or, if none is known to have, a connection whose slot
+    /// is in use for long. Nobody's slot is waited for: he may wait for room without end, and who asks is to hear KILL.
+    fn prepared_holder(&self, indexes: &[IndexId]) -> Option<Holder> {
         if ferrite_sync::mutant!("ddl.ignores_prepared") {
             return None;
         }
@@ -385,12 +408,31 @@ impl Engine {
         if !indexes.iter().any(|i| self.prepared_on.may_have(*i)) {
             return None;
         }
-        self.all_slots().iter().find_map(|slot| {
-            let state = slot.state.lock();
-            let holds = state.is_prepared() && indexes.iter().any(|i| state.touched.has(*i));
-            holds.then_some(slot.owner.thread_id)
-        })
+        let mut in_use = None;
+        for slot in self.all_slots() {
+            let thread = slot.owner.thread_id;
+            match state_soon(&slot) {
+                Some(state) => {
+                    if state.is_prepared() && indexes.iter().any(|i| state.touched.has(*i)) {
+                        return Some(Holder::Known(thread));
+                    }
+                }
+                None => in_use = Some(Holder::Perhaps(thread)),
+            }
+        }
+        in_use
     }
+}
+
+/// Who has the slot for a change has it for a few microseconds, unless he waits for room: then it is not to be had.
+fn state_soon(slot: &TxnSlot) -> Option<MutexGuard<'_, SlotState>> {
+    let look = |n: u32| {
+        if n > 0 {
+            thread::sleep_us(SLOT_LOOK_US);
+        }
+        slot.state.try_lock()
+    };
+    (0..SLOT_LOOKS).find_map(look)
 }
 
 impl Session {
@@ -419,7 +461,9 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::touched::Touched;
     use crate::testing::{create, open};
+    use crate::Callbacks;
     use ferrite_io::sim::SimStorage;
     use ferrite_sync::atomic::AtomicBool;
 
@@ -445,6 +489,87 @@ mod tests {
         assert!(is_finished, "it waits for a connection's slot");
         drop(s);
         engine.close().unwrap();
+    }
+
+    /// Somebody has his slot, and waits for room without end: who waits for a prepared transaction of another hears that
+    /// his time is up, and the KILL.
+    #[test]
+    fn a_change_of_a_table_does_not_wait_for_a_slot() {
+        let disk = SimStorage::new(3);
+        let storage = Arc::new(disk.boot());
+        let killed = Arc::new(Killed::default());
+        let engine = Engine::open(crate::testing::config(), storage, killed.clone()).unwrap();
+        let table = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let dup = &mut crate::rows::write::DupInfo::default();
+        s.insert_row(&table, Some(b"k"), b"\0", &[], false, dup)
+            .unwrap();
+        let other = Session::new(&engine, 0, 2);
+        let mut touched = Touched::default();
+        touched.add(table.tree(0).index());
+        for is_prepared in [false, true] {
+            if is_prepared {
+                let xid = crate::Xid {
+                    format_id: 1,
+                    gtrid_len: 1,
+                    data: b"x"[..].into(),
+                };
+                s.prepare(&xid).unwrap();
+            } else {
+                // As one that is prepared and has changed an index which shares its count.
+                engine.prepared_on.add(&touched);
+            }
+            for wait_ms in [0, 300, u64::MAX] {
+                let at_work = other.txn.slot.state.lock();
+                let e = engine.clone();
+                let caller = DdlCaller {
+                    thd: 7,
+                    wait_ms,
+                    ..DdlCaller::default()
+                };
+                let ddl = thread::spawn("ddl", move || e.wait_for_prepared("d/t", &caller));
+                thread::sleep_ms(500);
+                let is_over = ddl.is_finished();
+                killed.0.store(true, Ordering::SeqCst);
+                for _ in 0..2000 {
+                    if !ddl.is_finished() {
+                        thread::sleep_ms(5);
+                    }
+                }
+                let is_finished = ddl.is_finished();
+                drop(at_work);
+                killed.0.store(false, Ordering::SeqCst);
+                let expected = match wait_ms {
+                    u64::MAX => Error::Interrupted,
+                    _ => Error::LockTimeout,
+                };
+                assert_eq!(ddl.join().unwrap(), Err(expected));
+                assert!(is_finished && is_over == (wait_ms < u64::MAX));
+            }
+            if !is_prepared {
+                // A slot that is in use for a moment is nothing to wait for.
+                let at_once = DdlCaller::default();
+                engine.wait_for_prepared("d/t", &at_once).unwrap();
+                engine.prepared_on.remove(&touched);
+            }
+        }
+        s.rollback().unwrap();
+        drop((s, other, table));
+        engine.close().unwrap();
+    }
+
+    /// Connection 7 is killed, or not.
+    #[derive(Default)]
+    struct Killed(AtomicBool);
+
+    impl Callbacks for Killed {
+        fn log(&self, _level: LogLevel, _text: &str) {}
+        fn is_killed(&self, thd: usize) -> bool {
+            thd == 7 && self.0.load(Ordering::SeqCst)
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
     }
 
     /// Such a commit is not prepared any more and not yet seen: who reads the table then would miss it.
