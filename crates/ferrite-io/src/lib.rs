@@ -39,7 +39,7 @@ pub use overlay::Overlay;
 pub use prefixed::Prefixed;
 pub use queue::{Descriptor, ReadPart, ReadQueue};
 pub use readonly::ReadOnly;
-pub use real::RealStorage;
+pub use real::{is_for_want_of_rights, RealStorage};
 pub use stats::IoStats;
 pub use watched::Watched;
 

@@ -55,6 +55,19 @@ fn failed(call: &str, path: &Path, at: Option<u64>, e: &std::io::Error) -> Error
     }
 }
 
+/// Did the system refuse that for want of rights? The text is one of [`failed`]'s.
+pub fn is_for_want_of_rights(e: &Error) -> bool {
+    let Error::Io(text) = e else {
+        return false;
+    };
+    let is_for = |code| {
+        let why = std::io::Error::from_raw_os_error(code).to_string();
+        debug_assert!(why.contains(&code.to_string()), "{why}: which one?");
+        text.contains(&why)
+    };
+    [libc::EACCES, libc::EPERM].into_iter().any(is_for)
+}
+
 /// As [`failed`], of a call that takes an open file more.
 fn not_opened(call: &str, path: &Path, e: &std::io::Error) -> Error {
     match e.raw_os_error() {

@@ -156,6 +156,21 @@ fn sync_without_a_file_more() {
     assert_eq!(s.list().unwrap(), ["b"]);
 }
 
+/// What the system refuses for want of rights is known, whatever was asked for.
+#[test]
+fn a_refusal_for_want_of_rights_is_known() {
+    let error = |code| {
+        let e = std::io::Error::from_raw_os_error(code);
+        not_opened("open", Path::new("/srv/13"), &e)
+    };
+    for code in [libc::EACCES, libc::EPERM] {
+        assert!(is_for_want_of_rights(&error(code)), "{code}");
+    }
+    for code in [libc::EIO, libc::ENOSPC, libc::EMFILE, libc::ESRCH] {
+        assert!(!is_for_want_of_rights(&error(code)), "{code}");
+    }
+}
+
 /// Names are looked up by the directory's own name: that is the one to sync.
 #[test]
 fn a_directory_put_in_the_place_of_another_is_synced() {

@@ -4,6 +4,10 @@
 //! anything is written, so that nobody believes it again when what it held was written over. The
 //! database opens all the same.
 //!
+//! It would be lost for good. So files that the system has not let us read (no open file or memory to give, no rights)
+//! are no reason for that: the start is refused, and whoever repairs that has the snapshot. A disk that does not give
+//! its bytes is asked again, for a moment: it must not keep the database from opening.
+//!
 //! Locking: none; nothing else runs yet.
 
 use super::{files_of, manifest, read_runs, Manifest, PREFIX};
@@ -12,14 +16,18 @@ use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::snapshots::{KeptInfo, Snapshots};
 use ferrite_io::Storage;
 use ferrite_store::{GranuleRuns, Store};
-use ferrite_sync::{kill_point, Arc};
+use ferrite_sync::{kill_point, thread, Arc};
 use ferrite_types::{Error, Result};
 use std::collections::BTreeSet;
+
+/// A disk that does not give the bytes of a snapshot's files is asked again after each of these pauses, in ms.
+const PAUSES_MS: [u64; 5] = [10, 30, 100, 300, 600];
 
 /// Finds the snapshots; the store holds what they hold.
 ///
 /// # Errors
-/// `Io`, `DiskFull`: a lost one cannot be marked as such.
+/// `Io`, `DiskFull`: a lost one cannot be marked as such. `Shortage`, `Io` for want of rights: one cannot be read now, and
+/// nothing was changed.
 pub(crate) fn load(
     storage: &Arc<dyn Storage>,
     store: &Store,
@@ -38,6 +46,7 @@ pub(crate) fn load(
         }
         match read(&*from, store, &name) {
             Ok(info) => kept.push(info),
+            Err(e) if !is_damage(&e) => return Err(e),
             Err(e) => kept.push(lose(&*from, &name, &e, callbacks)?),
         }
     }
@@ -62,9 +71,7 @@ fn names(storage: &dyn Storage) -> Result<BTreeSet<String>> {
 }
 
 fn read(from: &dyn Storage, store: &Store, name: &str) -> Result<KeptInfo> {
-    // The first time the fault may be one of reading.
-    let found = look(from).or_else(|_| look(from));
-    let (manifest, runs) = found?;
+    let (manifest, runs) = look_patiently(from)?;
     if manifest.uuid != store.uuid() || manifest.info.name != name {
         return Err(Error::Corrupt(format!(
             "{}: of another snapshot",
@@ -75,6 +82,28 @@ fn read(from: &dyn Storage, store: &Store, name: &str) -> Result<KeptInfo> {
         store.hold(&runs)?;
     }
     Ok(manifest.info)
+}
+
+/// The fault may be one of reading: then it passes.
+fn look_patiently(from: &dyn Storage) -> Result<(Manifest, GranuleRuns)> {
+    let mut found = look(from).or_else(|_| look(from));
+    for pause_ms in PAUSES_MS {
+        match &found {
+            Err(e @ Error::Io(_)) if is_damage(e) => thread::sleep_ms(pause_ms),
+            _ => break,
+        }
+        found = look(from);
+    }
+    found
+}
+
+/// The files are damaged, or not there, or the disk does not give their bytes.
+fn is_damage(e: &Error) -> bool {
+    match e {
+        Error::Corrupt(_) | Error::Format(_) | Error::NotFound => true,
+        Error::Io(_) => !ferrite_io::is_for_want_of_rights(e),
+        _ => false,
+    }
 }
 
 fn look(from: &dyn Storage) -> Result<(Manifest, GranuleRuns)> {

@@ -190,6 +190,67 @@ fn one_that_is_being_dropped_is_not_lost() {
     engine.close().unwrap();
 }
 
+/// What keeps its files from being read may pass, and the snapshot is there then: no open file to give, and no rights, refuse
+/// the start; a disk that gives no bytes is asked again, and only for a moment.
+#[test]
+fn a_snapshot_that_cannot_be_read_for_once_is_not_lost() {
+    let (disk, engine, t, mut s) = database(12);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(12));
+    change(&mut s, &t, &mut rows, &mut rng, 30);
+    take(&engine, "a").unwrap();
+    change(&mut s, &t, &mut rows, &mut rng, 30);
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+    let denied = "read /srv/snapshot.a.held: Permission denied (os error 13)";
+    let bad = || Error::Io("read snapshot.a.held at offset 0: bad sector".into());
+    let refused = [
+        Error::Shortage("open snapshot.a.held: too many open files".into()),
+        Error::Io(denied.into()),
+    ];
+    for file in ["manifest", "held"] {
+        let path = format!("snapshot.a.{file}");
+        let fails = |times: u64, e: Error| {
+            let left = AtomicU64::new(times);
+            let (disk, path) = (disk.boot(), path.clone());
+            disk.set_hook(Some(Arc::new(move |io: &IoEvent<'_>| {
+                let hits = io.op == IoOp::Read && io.name == path;
+                let minus = |left: u64| left.checked_sub(1);
+                let order = Ordering::SeqCst;
+                match hits && left.fetch_update(order, order, minus).is_ok() {
+                    true => Err(e.clone()),
+                    false => Ok(()),
+                }
+            })));
+            let callbacks = Arc::new(ferrite_engine::SilentCallbacks);
+            let opened = Engine::open(config(), Arc::new(disk.clone()), callbacks);
+            disk.set_hook(None);
+            opened
+        };
+        for e in refused.clone() {
+            assert_eq!(fails(u64::MAX, e.clone()).err(), Some(e));
+        }
+        // Three times a bad sector.
+        let engine = fails(3, bad()).unwrap();
+        assert_eq!(names(&engine), ["a"]);
+        engine.close().unwrap();
+    }
+    // Without an end: it must not keep the database from opening.
+    let disk = disk.boot();
+    disk.set_hook(Some(Arc::new(move |io: &IoEvent<'_>| {
+        match io.op == IoOp::Read && io.name == "snapshot.a.held" {
+            true => Err(bad()),
+            false => Ok(()),
+        }
+    })));
+    let engine = open(&disk);
+    let all = engine.kept_snapshots();
+    assert_eq!(all.len(), 1);
+    assert!(all[0].lost.contains("bad sector"), "{all:?}");
+    assert_eq!(rows_of(&engine, "d/t"), rows);
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_damaged_snapshot_is_lost_and_the_database_opens() {
     for file in ["manifest", "held"] {
