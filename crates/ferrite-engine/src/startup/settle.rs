@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Called again and again: rollbacks that were given up long enough ago are tried again.
+    /// Called again and again: what was given up long enough ago, rollbacks and versions, is tried again.
     pub(crate) fn retry_given_up(self: &Arc<Self>, tried_us: &mut u64) {
         let now_us = time::now_us();
         let due_us = tried_us.saturating_add(self.config.retry_rollback_ms.saturating_mul(1000));

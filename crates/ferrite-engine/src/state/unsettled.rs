@@ -7,10 +7,10 @@
 //! Beside them are transactions of this life that nobody else would roll back any more, and whose rollback has failed: the
 //! connection has gone, or the server has forgotten the name (`take_over`).
 //!
-//! One that could not be settled is given up. Rollbacks that the thread has given up it tries again from time to time
-//! (`retry`), behind all others but versions that wait for room, and readers get the reason until one succeeds. Versions it does not try to make again: a
-//! decision by a statement does, at once (`claim_or_await`), from where the other got to. One whose rollback by a statement has
-//! failed is for the next such statement.
+//! One that could not be settled is given up. What the thread has given up, a rollback or versions, it tries again from time
+//! to time (`retry`), behind all others but versions that wait for room, and readers get the reason until it succeeds. A
+//! decision by a statement does not wait for that: unless the thread is at it, it tries at once (`claim_or_await`), versions
+//! from where the other got to. One whose rollback by a statement has failed is for the next such statement.
 //!
 //! Invariant: what is to be done with one is what its slot says at that moment. A decision of the start changes the slot
 //! first, and tells of it here afterwards (`hand_over`, `forget`); who was making versions meanwhile lets go of it
@@ -50,7 +50,7 @@ struct Slots {
     /// The same of those that were prepared when they came here: one that the start decides to roll back is here until
     /// that is told.
     prepared: BTreeSet<(u64, TxnId)>,
-    /// Rollbacks that were given up and are to be tried again.
+    /// Those that were given up and are to be tried again.
     retried: BTreeSet<(u64, TxnId)>,
     /// A prepared one was put back while there were some of these: now it is their turn. Else one whose versions wait for room
     /// would be taken again and again.
@@ -159,6 +159,13 @@ impl Entry {
         self.retry = if is_retried { Retry::Later } else { Retry::No };
         self.failed = Some(reason.clone());
     }
+
+    /// Whoever has it, or has it next, is about to settle it in another way, and those who need it wait for him.
+    fn take_up(&mut self) {
+        debug_assert!(self.retry == Retry::No || self.failed.is_some());
+        self.failed = None;
+        self.retry = Retry::No;
+    }
 }
 
 /// What who wants to settle a transaction learns.
@@ -232,13 +239,16 @@ impl Unsettled {
     /// The slot's transaction, of `undo_bytes` of undo, is prepared no more and is to be rolled back: whoever has
     /// claimed it will, or the next one who asks, unless that has happened by now.
     pub(crate) fn hand_over(&self, txn: TxnId, slot: &Arc<TxnSlot>, undo_bytes: u64) {
-        let mut slots = self.slots.write();
+        let slots = &mut *self.slots.write();
         let place = (undo_bytes, txn);
         if let Some(entry) = slots.entries.get_mut(&txn) {
             debug_assert_eq!(entry.undo_bytes, undo_bytes, "{txn}: another's undo");
             // It could not be given its versions, which it does not need any more.
             let was_given_up = entry.failed.take().is_some();
-            if was_given_up || slots.prepared.remove(&place) {
+            // Whoever tries again finds that out, and leaves it to be claimed (`end_of_versions`, `put_back`).
+            let retry = std::mem::replace(&mut entry.retry, Retry::No);
+            let is_tried = retry == Retry::Now && !slots.retried.remove(&place);
+            if was_given_up && !is_tried || slots.prepared.remove(&place) {
                 slots.rollbacks.insert(place);
             }
             debug_assert!(!slots.prepared.contains(&place), "{txn} is prepared");
@@ -247,7 +257,7 @@ impl Unsettled {
         debug_assert!(!slot.state.lock().is_prepared_as(txn), "{txn} is prepared");
         let is_left = slot.state.lock().txn == txn;
         if is_left {
-            self.put(&mut slots, txn, Entry::new(slot.clone(), undo_bytes, true));
+            self.put(slots, txn, Entry::new(slot.clone(), undo_bytes, true));
         }
     }
 
@@ -264,7 +274,7 @@ impl Unsettled {
         !self.slots.read().rollbacks.is_empty()
     }
 
-    /// A rollback that was given up is to be tried again, and nobody is at it.
+    /// Something that was given up is to be tried again, and nobody is at it.
     pub(crate) fn has_retried(&self) -> bool {
         !self.slots.read().retried.is_empty()
     }
@@ -403,7 +413,7 @@ impl Unsettled {
         entry.give_up(txn, reason, is_retried);
     }
 
-    /// Rollbacks that the thread has given up are free to be claimed by it again. False: not now, somebody is at work here
+    /// What the thread has given up is free to be claimed by it again. False: not now, somebody is at work here
     /// who need not be waited for yet. (Many readers may always be: who does not wait for them has no turn.)
     pub(crate) fn retry(&self, waits: bool) -> bool {
         let mut slots = match self.slots.try_write() {
@@ -454,17 +464,19 @@ impl Unsettled {
         };
         if !entry.slot.state.lock().is_prepared_as(txn) {
             entry.has_versions = result.is_ok();
+            entry.take_up();
             slots.unclaim(txn);
             return false;
         }
         match result {
             Ok(()) => self.remove(&mut slots, txn),
-            Err(reason) => entry.give_up(txn, reason, false),
+            Err(reason) => entry.give_up(txn, reason, true),
         }
         true
     }
 
-    /// Who has claimed that one does not settle it now. A decision that waits for it says so again at its next look; one
+    /// Who has claimed that one does not settle it now. One that was tried again has its next turn with those that are given
+    /// up. A decision that waits for it says so again at its next look; one
     /// that has ended without it leaves no word: whoever settles it next keeps to the limits of what nobody waits for.
     pub(crate) fn put_back(&self, txn: TxnId) {
         let mut slots = self.slots.write();
@@ -472,10 +484,17 @@ impl Unsettled {
         let Some(entry) = slots.entries.get_mut(&txn) else {
             return;
         };
-        debug_assert!(entry.failed.is_none(), "{txn} was given up");
+        debug_assert_eq!(
+            entry.failed.is_some(),
+            entry.retry == Retry::Now,
+            "{txn} was given up"
+        );
         debug_assert!(entry.awaited != Awaited::Left, "{txn} is a rollback's");
         entry.awaited = Awaited::No;
-        slots.unclaim(txn);
+        match entry.failed {
+            Some(_) => entry.retry = Retry::Later,
+            None => slots.unclaim(txn),
+        }
         slots.is_turn_of_retried = !slots.retried.is_empty();
     }
 
@@ -504,18 +523,20 @@ impl Unsettled {
         }
     }
 
-    /// That one was given up, and the caller tries again.
+    /// That one was given up, and the caller tries again, unless the thread does.
     fn take_up(&self, txn: TxnId) -> Claim {
-        let mut slots = self.slots.write();
-        match slots.entries.get_mut(&txn) {
-            None => Claim::Settled,
-            Some(entry) if entry.retry != Retry::No => Claim::Others,
-            Some(entry) => match entry.failed.take() {
-                Some(_) => Claim::Mine,
-                // The thread was first.
-                None => Claim::Others,
-            },
+        let slots = &mut *self.slots.write();
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return Claim::Settled;
+        };
+        // The thread was first: it is at it, or is done and has put it back.
+        let is_tried = entry.retry == Retry::Now && !slots.retried.remove(&(entry.undo_bytes, txn));
+        if is_tried || entry.failed.is_none() {
+            return Claim::Others;
         }
+        slots.is_turn_of_retried &= !slots.retried.is_empty();
+        entry.take_up();
+        Claim::Mine
     }
 
     /// As [`Unsettled::claim`], of a decision that waits for the entry if it is another's, and says so.
@@ -570,7 +591,8 @@ impl Unsettled {
         };
         let waits = entry.awaited == Awaited::Rollback;
         if waits {
-            debug_assert!(entry.failed.is_none(), "{txn} was given up");
+            // It may have been tried again.
+            entry.take_up();
             entry.awaited = Awaited::Left;
         }
         waits
@@ -687,13 +709,17 @@ mod tests {
         assert!(unsettled.end_of_versions(TxnId(5), &result));
         assert!(unsettled.is_news(TxnId(5), &damage) && !unsettled.is_news(TxnId(5), &damage));
         assert!(unsettled.next().is_none());
-        assert!(!retry(), "each try would leave versions behind");
-        for decision in [Awaited::Commit, Awaited::Rollback] {
-            assert_eq!(unsettled.claim_or_await(TxnId(5), decision), Claim::Mine);
-            assert_eq!(unsettled.claim(TxnId(5)), Claim::Others);
-            assert!(!retry(), "a decision has it");
-            assert!(unsettled.end_of_versions(TxnId(5), &result));
-            assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+        for by_thread in [false, true] {
+            for decision in [Awaited::Commit, Awaited::Rollback] {
+                // A decision takes it from the thread, too, if that has not begun.
+                assert!(!by_thread || retry(), "the thread does not try again");
+                assert_eq!(unsettled.claim_or_await(TxnId(5), decision), Claim::Mine);
+                assert_eq!(unsettled.failed(TxnId(5)), None);
+                assert_eq!(unsettled.claim(TxnId(5)), Claim::Others);
+                assert!(!retry(), "a decision has it");
+                assert!(unsettled.end_of_versions(TxnId(5), &result));
+                assert_eq!(unsettled.awaited(TxnId(5)), Awaited::No);
+            }
         }
         assert_eq!(
             unsettled.claim_or_await(TxnId(5), Awaited::Rollback),
@@ -707,6 +733,98 @@ mod tests {
         );
         unsettled.done(TxnId(5));
         assert!(!retry() && unsettled.count() == 0);
+    }
+
+    /// Versions are tried again by the thread: whatever comes of it, or meanwhile, one has the transaction, and readers get
+    /// the reason until then.
+    #[test]
+    fn versions_are_tried_again() {
+        let (unsettled, slot) = (Unsettled::default(), prepared(5));
+        let damage = Error::Corrupt("page 7".into());
+        let failed = Err(damage.clone());
+        let try_again = || {
+            assert_eq!(unsettled.failed(TxnId(5)), Some(damage.clone()));
+            unsettled.retry(false);
+            assert_eq!(unsettled.next().expect("it is time").0, TxnId(5));
+            assert_eq!(unsettled.failed(TxnId(5)), Some(damage.clone()));
+            assert!(unsettled.next().is_none());
+        };
+        unsettled.add(slot.clone());
+        unsettled.next().expect("it is left");
+        assert!(unsettled.end_of_versions(TxnId(5), &failed));
+        // It fails again, or there is no room.
+        try_again();
+        assert!(unsettled.end_of_versions(TxnId(5), &failed));
+        try_again();
+        unsettled.put_back(TxnId(5));
+        assert!(unsettled.next().is_none(), "it is not time");
+        // A commit waits for the thread, which fails, and tries itself.
+        try_again();
+        let decide = |decision| unsettled.claim_or_await(TxnId(5), decision);
+        assert_eq!(decide(Awaited::Commit), Claim::Others);
+        assert!(unsettled.end_of_versions(TxnId(5), &failed));
+        assert_eq!(decide(Awaited::Commit), Claim::Mine);
+        unsettled.put_back(TxnId(5));
+        assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+        assert!(unsettled.end_of_versions(TxnId(5), &failed));
+        // A rollback waits for the thread, and does not need them; it fails, and it is for another one.
+        try_again();
+        assert_eq!(decide(Awaited::Rollback), Claim::Others);
+        assert!(unsettled.leave(TxnId(5)));
+        assert_eq!(decide(Awaited::Rollback), Claim::Mine);
+        unsettled.fail(TxnId(5), &damage, false);
+        unsettled.retry(false);
+        assert!(unsettled.next().is_none(), "it is for a decision");
+        assert_eq!(decide(Awaited::Rollback), Claim::Mine);
+        assert!(unsettled.end_of_versions(TxnId(5), &failed));
+        // They are there.
+        try_again();
+        assert!(unsettled.end_of_versions(TxnId(5), &Ok(())));
+        assert!(!unsettled.retry(false) || unsettled.next().is_none());
+        assert_eq!(
+            (decide(Awaited::Commit), unsettled.count()),
+            (Claim::Settled, 0)
+        );
+    }
+
+    /// The start decides to roll one back whose versions are tried again, or wait for that.
+    #[test]
+    fn a_decision_beside_versions_that_are_tried_again_is_left_to_one() {
+        let failed = Err(Error::Corrupt("page 7".into()));
+        for (is_due, is_tried, told_first) in [
+            (false, false, true),
+            (true, false, true),
+            (true, true, true),
+            (true, true, false),
+        ] {
+            let (unsettled, slot) = (Unsettled::default(), prepared(5));
+            unsettled.add(slot.clone());
+            unsettled.next().expect("it is left");
+            assert!(unsettled.end_of_versions(TxnId(5), &failed));
+            if is_due {
+                unsettled.retry(false);
+            }
+            if is_tried {
+                unsettled.next().expect("it is time");
+            }
+            slot.state.lock().take_name();
+            if told_first {
+                unsettled.hand_over(TxnId(5), &slot, 0);
+            }
+            if is_tried {
+                assert!(unsettled.next().is_none(), "two are at it");
+                assert!(!unsettled.end_of_versions(TxnId(5), &failed));
+            }
+            if !told_first {
+                unsettled.hand_over(TxnId(5), &slot, 0);
+            }
+            assert_eq!(unsettled.failed(TxnId(5)), None);
+            assert_eq!(unsettled.next().expect("it is left").0, TxnId(5));
+            assert!(unsettled.next().is_none());
+            unsettled.done(TxnId(5));
+            unsettled.retry(false);
+            assert!(unsettled.next().is_none() && unsettled.count() == 0);
+        }
     }
 
     /// A rollback that is tried again comes behind all others, which hear of it at nothing, and its readers get the reason

@@ -394,6 +394,35 @@ fn a_prepared_transaction_that_cannot_get_its_versions_is_not_committed() {
     all_is(&engine, 1, &before);
 }
 
+/// Nobody decides it, and the fault passes: its versions are made then, as the error log has said.
+#[test]
+fn versions_that_could_not_be_made_are_made_when_the_fault_has_passed() {
+    let (disk, before) = prepared(16, 12_000, &[&[b'x'; 700], b"short"]);
+    for nth in 60..5000 {
+        disk.inject_in(Fault::FailRead, nth, "store.");
+    }
+    let config = Config {
+        background_undo_bytes: 100,
+        retry_rollback_ms: 200,
+        ..config()
+    };
+    let heard = Arc::new(common::Heard::default());
+    let engine = Engine::open(config, Arc::new(disk.boot()), heard.clone()).unwrap();
+    wait_until("the failure", || heard.has("cannot get its versions again"));
+    assert!(heard.has("It is tried again from time to time"));
+    disk.clear_faults();
+    wait_until("its versions", || heard.has("has its versions again"));
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    s.begin_statement(Isolation::RepeatableRead);
+    assert_eq!(scan(&mut s, &t, 1), before);
+    s.commit(false).unwrap();
+    engine.commit_by_xid(&xid("x")).unwrap();
+    common::check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 /// Nor is it rolled back, and the server has forgotten its name: that is tried again.
 #[test]
 fn a_rollback_that_nobody_can_ask_for_again_is_repeated_without_versions() {
