@@ -341,15 +341,20 @@ impl FreeRuns {
         assert!(self.free <= self.total(), "{} are free", self.free);
     }
 
-    /// Takes stale runs of at most `most` granules together. They are the caller's until
-    /// [`FreeRuns::give_zeroed`]. `from` is where to look first, and then where to go on.
-    pub(crate) fn take_stale(&mut self, most: u32, from: &mut usize) -> Vec<StaleRun> {
+    /// Takes stale runs of at most `most` granules together, none beyond the end of the store. They are the caller's until
+    /// [`FreeRuns::give_zeroed`] or [`FreeRuns::give_doubtful`]. `from` is the granule where to look first, and then where to go
+    /// on: behind what was taken, whatever comes of it.
+    pub(crate) fn take_stale(&mut self, most: u32, from: &mut u64) -> Vec<StaleRun> {
         let (mut found, mut left) = (Vec::new(), most);
-        for _ in 0..self.segments.len() {
-            let i = *from % self.segments.len();
-            let first = i as u64 * u64::from(self.segment_granules);
+        let segment = u64::from(self.segment_granules);
+        for i in (*from / segment) as usize..self.segments.len() {
+            let first = i as u64 * segment;
             let doubtful = self.segments[i].doubtful;
-            while let Some((at, n)) = self.segments[i].stale_run(0, left) {
+            loop {
+                let at = (*from - first) as u32;
+                let Some((at, n)) = self.segments[i].stale_run(at, left) else {
+                    break;
+                };
                 if n == 0 {
                     return found;
                 }
@@ -358,15 +363,22 @@ impl FreeRuns {
                 assert!(taken, "a stale granule was in use");
                 self.free -= u64::from(n);
                 left -= n;
+                let granule = first + u64::from(at);
+                *from = granule + u64::from(n);
                 found.push(StaleRun {
-                    granule: first + u64::from(at),
+                    granule,
                     granules: n,
                     holes,
                     doubtful,
                 });
+                if *from == first + segment {
+                    break;
+                }
             }
-            self.segments[i].doubtful = false;
-            *from = i + 1;
+            // What failed before, or has come since, may lie before the place where we began.
+            let has_more = self.segments[i].stale_run(0, BLOCK_GRANULES).is_some();
+            self.segments[i].doubtful &= has_more;
+            *from = first + segment;
         }
         debug_assert!(self.is_sound(), "{} are free", self.free);
         found

@@ -241,7 +241,7 @@ fn room_in_areas_goes_before_holes() {
 fn stale_is_what_was_freed_and_not_scrubbed() {
     let mut f = FreeRuns::new(64, 64);
     let mut from = 0;
-    let runs = |f: &mut FreeRuns, most, from: &mut usize| -> Vec<(u64, u32, bool)> {
+    let runs = |f: &mut FreeRuns, most, from: &mut u64| -> Vec<(u64, u32, bool)> {
         let found = f.take_stale(most, from);
         found
             .iter()
@@ -266,6 +266,44 @@ fn stale_is_what_was_freed_and_not_scrubbed() {
     assert!(f.mark(4, 4));
     assert!(runs(&mut f, 64, &mut from).is_empty());
     assert_eq!(f.free(), 124);
+}
+
+/// What could not be overwritten is stale as before, and what lies behind it comes first.
+#[test]
+fn a_stale_run_that_comes_back_waits_for_its_next_turn() {
+    let mut f = FreeRuns::new(64, 128);
+    assert!(f.mark(12, 4));
+    let mut from = 0;
+    let mut take = |f: &mut FreeRuns, most| {
+        let found = f.take_stale(most, &mut from);
+        let [run] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert!(run.doubtful);
+        run.clone()
+    };
+    let bad = take(&mut f, 12);
+    assert_eq!((bad.granule, bad.granules), (0, 12));
+    f.give_doubtful(bad.granule, bad.granules);
+    let rest = take(&mut f, 48);
+    assert_eq!((rest.granule, rest.granules), (16, 48));
+    f.give_zeroed(rest.granule, rest.granules);
+    let next = take(&mut f, 64);
+    assert_eq!((next.granule, next.granules), (64, 64));
+    f.give_doubtful(next.granule, next.granules);
+    assert!(f.take_stale(64, &mut from).is_empty(), "from the beginning");
+    from = 0;
+    let again = f.take_stale(128, &mut from);
+    assert_eq!(again, [bad, next]);
+    again
+        .iter()
+        .for_each(|run| f.give_zeroed(run.granule, run.granules));
+    assert!(f.segments.iter().all(|segment| !segment.doubtful));
+    // Known to be stale from now on.
+    assert!(f.mark(0, 4));
+    f.give(0, 4);
+    from = 0;
+    assert!(f.take_stale(64, &mut from).iter().all(|run| !run.doubtful));
 }
 
 #[test]

@@ -6,9 +6,13 @@
 //! every blob is padded to the end of its block ([`Store::keep_blocks_apart`]), or what is left of
 //! an old blob beside a live one could not be overwritten before that moves. So a run that is in
 //! use, or retired and not yet free, is never touched, and one that is being scrubbed is never
-//! handed out. After a start nothing is known of free space: it is read first, and what is
+//! handed out. After a start nothing is known of free space: it is read first, and each block that is
 //! zeroes already is left alone. So is what was given back to the file system, where a write
-//! would take space again.
+//! would take space again, of which there may be none. A block that cannot be read is written: that is what makes a bad
+//! sector good again.
+//!
+//! What cannot be overwritten stays stale, and its next turn comes behind everything else: one bad block keeps no other
+//! from being overwritten.
 //!
 //! What is on disk if we die: more or fewer zeroes in space that nobody's map names. The next
 //! start looks through all free space again.
@@ -23,12 +27,47 @@ use std::ops::Range;
 use crate::deps::{kill_point, AlignedBuf, Ordering};
 use crate::runs::StaleRun;
 use crate::store::{Store, LOADING};
-use crate::word::{BLOCK_GRANULES, GRANULE_BYTES};
+use crate::word::{BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 20;
 /// Bytes a round takes at most.
 pub(crate) const ROUND_BYTES: usize = 8 << 20;
+
+/// What one round has at hand, and has done.
+struct Overwriting {
+    zeroes: AlignedBuf,
+    /// What was read.
+    there: AlignedBuf,
+    /// Files that are to be synced.
+    touched: Vec<usize>,
+    /// Granules to which nothing was written.
+    blank: Vec<Range<u64>>,
+}
+
+impl Overwriting {
+    fn new() -> Overwriting {
+        Overwriting {
+            zeroes: AlignedBuf::zeroed(WRITE_BYTES),
+            there: AlignedBuf::zeroed(WRITE_BYTES),
+            touched: Vec::new(),
+            blank: Vec::new(),
+        }
+    }
+}
+
+/// The first granules of the blocks from that one on.
+fn blocks_from(granule: u64) -> impl Iterator<Item = u64> {
+    debug_assert!(granule % u64::from(BLOCK_GRANULES) == 0, "{granule}");
+    (granule..).step_by(BLOCK_GRANULES as usize)
+}
+
+/// What is written at once, or not at all.
+fn pieces_of(run: &StaleRun) -> impl Iterator<Item = (&StaleRun, Range<u64>)> {
+    let end = run.granule + u64::from(run.granules);
+    let starts = (run.granule..end).step_by(WRITE_BYTES / GRANULE_BYTES);
+    starts.map(move |at| (run, at..end.min(at + (WRITE_BYTES / GRANULE_BYTES) as u64)))
+}
 
 impl Store {
     /// Whether blobs to come share no block with another: what is freed can then be overwritten at
@@ -46,7 +85,7 @@ impl Store {
     /// durable. The bytes looked at; 0 when nothing is stale.
     ///
     /// # Errors
-    /// `Io`: what was taken is free again and still stale.
+    /// `Io`, `DiskFull`: a part of it is free again and still stale. The next round goes on behind it.
     pub fn scrub_round(&self) -> Result<u64> {
         if self.phase.load(Ordering::Acquire) == LOADING {
             return Ok(0);
@@ -55,69 +94,124 @@ impl Store {
         let _growth = self.growth.lock();
         let found = {
             let mut from = self.scrub_from.lock();
-            let most = (ROUND_BYTES / GRANULE_BYTES) as u32;
-            self.runs.lock().take_stale(most, &mut from)
+            let begun = *from;
+            let found = self.take_stale(&mut from);
+            if found.is_empty() && begun > 0 {
+                *from = 0;
+                self.take_stale(&mut from)
+            } else {
+                found
+            }
         };
+        self.scrub(&found)
+    }
+
+    /// Overwrites all of it, as far as it can be, once. While nothing is freed nothing is stale then.
+    ///
+    /// # Errors
+    /// As [`Store::scrub_round`]; the first of several.
+    pub fn scrub_all(&self) -> Result<()> {
+        let (mut from, mut result) = (0, Ok(()));
+        while self.phase.load(Ordering::Acquire) != LOADING {
+            let _growth = self.growth.lock();
+            let before = from;
+            let found = self.take_stale(&mut from);
+            if found.is_empty() {
+                break;
+            }
+            assert!(from > before, "the same again at {before}");
+            result = result.and(self.scrub(&found).map(drop));
+        }
+        result
+    }
+
+    fn take_stale(&self, from: &mut u64) -> Vec<StaleRun> {
+        let most = (ROUND_BYTES / GRANULE_BYTES) as u32;
+        self.runs.lock().take_stale(most, from)
+    }
+
+    /// Overwrites runs that were taken, and gives them back, piece by piece. Caller holds the growth lock.
+    fn scrub(&self, found: &[StaleRun]) -> Result<u64> {
         if found.is_empty() {
             return Ok(0);
         }
-        let mut blank = Vec::new();
-        let result = self.overwrite(&found, &mut blank);
+        let mut at_work = Overwriting::new();
+        let pieces: Vec<(&StaleRun, Range<u64>)> = found.iter().flat_map(pieces_of).collect();
+        let overwrite = |(run, piece): &(&StaleRun, Range<u64>)| match run.doubtful {
+            true => self.overwrite_doubtful(piece.clone(), &mut at_work),
+            false => self.write_zeroes(piece.clone(), &mut at_work),
+        };
+        let mut results: Vec<Result<()>> = pieces.iter().map(overwrite).collect();
+        kill_point!("store.scrub_before_sync");
+        let mut touched = at_work.touched.iter();
+        if let Err(e) = touched.try_for_each(|file| self.files.sync(*file)) {
+            results.fill(Err(e));
+        }
+        kill_point!("store.scrubbed");
         let mut runs = self.runs.lock();
         let mut looked = 0;
-        for run in &found {
-            looked += u64::from(run.granules) * GRANULE_BYTES as u64;
+        for ((_, piece), result) in pieces.iter().zip(&results) {
+            let granules = (piece.end - piece.start) as u32;
+            looked += u64::from(granules) * GRANULE_BYTES as u64;
             match result {
-                Ok(()) => runs.give_zeroed(run.granule, run.granules),
-                Err(_) => runs.give(run.granule, run.granules),
+                Ok(()) => runs.give_zeroed(piece.start, granules),
+                // A part of it may be zeroes now.
+                Err(_) => runs.give_doubtful(piece.start, granules),
             }
-            // Holes where nothing was written are holes still.
-            for (granule, n) in &run.holes {
-                let end = granule + u64::from(*n);
-                for piece in &blank {
-                    let (from, to) = (piece.start.max(*granule), piece.end.min(end));
-                    if from < to {
-                        runs.note_hole(from, (to - from) as u32);
-                    }
+        }
+        // Holes where nothing was written are holes still.
+        for (granule, n) in found.iter().flat_map(|run| &run.holes) {
+            let end = granule + u64::from(*n);
+            for blank in &at_work.blank {
+                let (from, to) = (blank.start.max(*granule), blank.end.min(end));
+                if from < to {
+                    runs.note_hole(from, (to - from) as u32);
                 }
             }
         }
         assert!(looked <= ROUND_BYTES as u64, "{looked} bytes in a round");
-        result.map(|()| looked)
+        let all: Result<()> = results.into_iter().collect();
+        all.map(|()| looked)
     }
 
-    /// `blank`: granules that were zeroes, to which nothing was written.
-    fn overwrite(&self, found: &[StaleRun], blank: &mut Vec<Range<u64>>) -> Result<()> {
-        let zeroes = AlignedBuf::zeroed(WRITE_BYTES);
-        let mut there = AlignedBuf::zeroed(WRITE_BYTES);
-        let mut touched: Vec<usize> = Vec::new();
-        for run in found {
-            let mut at = run.granule;
-            let end = run.granule + u64::from(run.granules);
-            while at < end {
-                let n = ((end - at) as usize).min(WRITE_BYTES / GRANULE_BYTES);
-                let bytes = n * GRANULE_BYTES;
-                let is_blank = run.doubtful && {
-                    self.files.read(at, &mut there[..bytes])?;
-                    there[..bytes] == zeroes[..bytes]
-                };
-                if is_blank {
-                    blank.push(at..at + n as u64);
-                } else {
-                    let file = self.files.write(at, &zeroes[..bytes])?;
-                    self.counters.bytes_scrubbed.add(bytes as u64);
-                    if !touched.contains(&file) {
-                        touched.push(file);
-                    }
+    /// Overwrites the blocks of a piece that are not zeroes, or cannot be read.
+    fn overwrite_doubtful(&self, piece: Range<u64>, at_work: &mut Overwriting) -> Result<()> {
+        let bytes = (piece.end - piece.start) as usize * GRANULE_BYTES;
+        let there = &mut at_work.there[..bytes];
+        if self.files.read(piece.start, there).is_err() {
+            for (granule, block) in blocks_from(piece.start).zip(there.chunks_mut(BLOCK_BYTES)) {
+                if self.files.read(granule, block).is_err() {
+                    block.fill(u8::MAX);
                 }
-                at += n as u64;
             }
         }
-        kill_point!("store.scrub_before_sync");
-        for file in touched {
-            self.files.sync(file)?;
+        let mut parts: Vec<(Range<u64>, bool)> = Vec::new();
+        let zeroes = &at_work.zeroes[..BLOCK_BYTES];
+        for (granule, block) in blocks_from(piece.start).zip(there.chunks(BLOCK_BYTES)) {
+            let (end, is_blank) = (granule + u64::from(BLOCK_GRANULES), block == zeroes);
+            match parts.last_mut().filter(|last| last.1 == is_blank) {
+                Some(last) => last.0.end = end,
+                None => parts.push((granule..end, is_blank)),
+            }
         }
-        kill_point!("store.scrubbed");
+        debug_assert!(parts.last().is_some_and(|last| last.0.end == piece.end));
+        let mut result = Ok(());
+        for (part, is_blank) in parts {
+            match is_blank {
+                true => at_work.blank.push(part),
+                false => result = result.and(self.write_zeroes(part, at_work)),
+            }
+        }
+        result
+    }
+
+    fn write_zeroes(&self, piece: Range<u64>, at_work: &mut Overwriting) -> Result<()> {
+        let bytes = (piece.end - piece.start) as usize * GRANULE_BYTES;
+        let file = self.files.write(piece.start, &at_work.zeroes[..bytes])?;
+        self.counters.bytes_scrubbed.add(bytes as u64);
+        if !at_work.touched.contains(&file) {
+            at_work.touched.push(file);
+        }
         Ok(())
     }
 
@@ -142,31 +236,48 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PageImage, StoreConfig};
-    use ferrite_io::sim::SimStorage;
+    use crate::{PageImage, Placed, StoreConfig};
+    use ferrite_io::sim::{IoEvent, IoOp, SimStorage};
+    use ferrite_sync::atomic::AtomicBool;
     use ferrite_sync::Arc;
     use ferrite_types::format::Packing;
-    use ferrite_types::{IndexId, Lsn, PageId};
+    use ferrite_types::{Error, IndexId, Lsn, PageId};
 
-    /// Free space that was given back to the file system reads as zeroes: it is looked at, and is a hole as before.
-    #[test]
-    fn holes_stay_holes() {
+    const PAGE: [u8; 15 << 10] = [1; 15 << 10];
+
+    fn store_on(disk: &SimStorage) -> Store {
         let cfg = StoreConfig {
             direct: true,
             file_bytes: 1 << 30,
             segment_bytes: 16 << 20,
         };
-        let store = Store::create(Arc::new(SimStorage::new(1)), cfg).unwrap();
+        Store::create(Arc::new(disk.clone()), cfg).unwrap()
+    }
+
+    /// Pages that are not free yet.
+    fn written(store: &Store) -> Vec<Placed> {
         let mut placed = Vec::new();
         for _ in 0..8 {
             let mut batch = store.new_batch();
             for n in 1..60 {
-                let page = [1; 15 << 10];
-                let image = PageImage::whole(&page);
+                let image = PageImage::whole(&PAGE);
                 let _ = batch.push(PageId(n), IndexId(3), Lsn(4), image, Packing::NONE);
             }
             store.write_batch(&mut batch, &mut placed).unwrap();
         }
+        placed
+    }
+
+    /// Bytes of pages that can be read in the file.
+    fn left(disk: &SimStorage) -> usize {
+        let bytes = disk.contents("store.0000").unwrap();
+        bytes.chunks(64).filter(|c| **c == PAGE[..64]).count() * 64
+    }
+
+    /// All is free, and all but the last page of it a hole.
+    fn with_holes(disk: &SimStorage) -> (Store, u64) {
+        let store = store_on(disk);
+        let placed = written(&store);
         // What is free amid the files becomes a hole, but for a little.
         let last = placed.len() - 1;
         placed[..last]
@@ -178,9 +289,79 @@ mod tests {
         let holes = store.runs.lock().free() - allocated;
         let piece = (WRITE_BYTES / GRANULE_BYTES) as u64;
         assert!(holes > 2 * piece, "{holes} granules of holes");
+        (store, allocated)
+    }
+
+    /// Free space that was given back to the file system reads as zeroes: it is looked at, and is a hole as before. Nor does
+    /// what lies beside the last page of it take space, of which there is none.
+    #[test]
+    fn holes_stay_holes() {
+        for is_full in [false, true] {
+            let disk = SimStorage::new(1);
+            let (store, allocated) = with_holes(&disk);
+            if is_full {
+                disk.set_capacity(Some(disk.used_bytes()));
+            }
+            while store.scrub_round().unwrap() > 0 {}
+            assert_eq!(store.runs.lock().allocated(), allocated);
+            assert!(store.stats().bytes_scrubbed > 0, "the last page was there");
+            assert_eq!(left(&disk), 0);
+        }
+    }
+
+    /// One block that cannot be overwritten keeps no other from that, in the background or at the end.
+    #[test]
+    fn a_bad_block_keeps_no_other_from_being_overwritten() {
+        for at_once in [false, true] {
+            let disk = SimStorage::new(1);
+            let store = store_on(&disk);
+            for placed in written(&store) {
+                store.free_now(placed.location);
+            }
+            assert!(left(&disk) > 6 << 20);
+            let bad = |io: &IoEvent<'_>| (io.offset..io.offset + io.len).contains(&(2 << 20));
+            disk.set_hook(Some(Arc::new(move |io| {
+                match io.op == IoOp::Write && bad(io) {
+                    true => Err(Error::Io("bad block".into())),
+                    false => Ok(()),
+                }
+            })));
+            match at_once {
+                true => assert!(store.scrub_all().is_err()),
+                false => (0..4).for_each(|_| drop(store.scrub_round())),
+            }
+            let of_one_piece = left(&disk);
+            assert!((4 << 10..1 << 20).contains(&of_one_piece), "{of_one_piece}");
+            assert!(store.scrub_round().is_err(), "it is tried again");
+            // It is good again.
+            disk.set_hook(None);
+            store.scrub_all().unwrap();
+            assert_eq!((left(&disk), store.scrub_round()), (0, Ok(0)));
+        }
+    }
+
+    /// To write is what makes a bad sector good again, and needs no reading.
+    #[test]
+    fn what_cannot_be_read_is_overwritten() {
+        let disk = SimStorage::new(1);
+        let (store, _) = with_holes(&disk);
+        let last = disk.contents("store.0000").unwrap();
+        let last = last.chunks(4096).rposition(|c| c[100..] == PAGE[100..4096]);
+        let bad = last.expect("the last page is there") as u64 * 4096;
+        let is_bad = AtomicBool::new(true);
+        disk.set_hook(Some(Arc::new(move |io| {
+            if (io.offset..io.offset + io.len).contains(&bad) {
+                match io.op {
+                    IoOp::Write => is_bad.store(false, Ordering::SeqCst),
+                    IoOp::Read if is_bad.load(Ordering::SeqCst) => {
+                        return Err(Error::Io("bad sector".into()))
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        })));
         while store.scrub_round().unwrap() > 0 {}
-        // What is beside the last page is written with it.
-        assert!(store.runs.lock().allocated() < allocated + piece);
-        assert!(store.stats().bytes_scrubbed > 0, "the last page was there");
+        assert_eq!(left(&disk), 0);
     }
 }

@@ -129,8 +129,8 @@ pub struct Store {
     pub(crate) has_no_room: AtomicBool,
     /// Taken around adding and cutting segments, before `runs`.
     pub(crate) growth: Mutex<()>,
-    /// The segment at which scrubbing goes on; a leaf under `growth`.
-    pub(crate) scrub_from: Mutex<usize>,
+    /// The granule at which scrubbing goes on; a leaf under `growth`.
+    pub(crate) scrub_from: Mutex<u64>,
     pub(crate) retired: Retired,
     pub(crate) superblock: Superblock,
     pub(crate) slots: Mutex<Slots>,

@@ -14,6 +14,7 @@
 
 use crate::maintenance::cleaner::Cleaner;
 use crate::maintenance::index_ids::IndexIds;
+use crate::maintenance::trouble::{Trouble, Work, RETRY_US};
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::throttle::Marks;
@@ -41,11 +42,7 @@ const LOOK_CALLS: u32 = 10;
 /// The checkpointer rests that long between two looks, in us, and as often as long as a look took.
 const REST_US: u64 = 5_000;
 const REST_FACTOR: u64 = 3;
-/// After a checkpoint failed, the next one is tried that much later, in us.
-const RETRY_US: u64 = 1_000_000;
 const _: () = assert!(REST_US < CHECKPOINT_US && RETRY_US < CHECKPOINT_US);
-/// That it goes on failing for the same reason is said again after that time, in us.
-const REMIND_US: u64 = 60_000_000;
 /// Threads that read ahead.
 const READ_AHEAD_THREADS: usize = 4;
 /// Pause of a purge thread without work, in us.
@@ -135,55 +132,6 @@ impl Worth {
     }
 }
 
-/// What the server's log was told of checkpoints that fail: once for each reason, again after a
-/// while, and when they succeed again.
-#[derive(Default)]
-struct Trouble {
-    /// The last reason, without its numbers.
-    reason: String,
-    /// Failures in a row.
-    failures: u64,
-    tried_us: u64,
-    told_us: u64,
-}
-
-impl Trouble {
-    fn may_try(&self, now_us: u64) -> bool {
-        self.failures == 0 || now_us >= self.tried_us + RETRY_US
-    }
-
-    fn tell(&mut self, engine: &Engine, result: &Result<()>, now_us: u64) {
-        if let Some((level, text)) = self.word(result, now_us) {
-            engine.callbacks.log(level, &text);
-        }
-    }
-
-    /// What is to be said of it.
-    fn word(&mut self, result: &Result<()>, now_us: u64) -> Option<(LogLevel, String)> {
-        let Err(e) = result else {
-            let failures = std::mem::take(self).failures;
-            let text = format!("checkpoints succeed again after {failures} failures");
-            return (failures > 0).then_some((LogLevel::Note, text));
-        };
-        self.failures += 1;
-        assert!(self.told_us <= now_us, "told later than now");
-        self.tried_us = now_us;
-        let text = e.to_string();
-        let reason: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
-        if reason == self.reason && now_us < self.told_us + REMIND_US {
-            return None;
-        }
-        self.told_us = now_us;
-        self.reason = reason;
-        let failures = self.failures;
-        let text = format!(
-            "checkpoint failed ({failures} in a row); the previous one stays valid, and the log is \
-             kept from there: {text}"
-        );
-        Some((LogLevel::Warning, text))
-    }
-}
-
 /// When all that is kept for old snapshots is looked through: when one has ended, and once in a
 /// while for those that came and went between two looks.
 #[derive(Default)]
@@ -235,7 +183,8 @@ impl Engine {
     fn run_checkpoints(self: &Arc<Self>) {
         let mut last_us = time::now_us();
         let mut looked = Looked::default();
-        let mut trouble = Trouble::default();
+        let mut trouble = Trouble::of(Work::Checkpoint);
+        let mut scrub_trouble = Trouble::of(Work::Scrub);
         let mut told_of_ids = IndexIds::default();
         let mut told_of_files = None;
         let mut full_since_us = None;
@@ -245,7 +194,7 @@ impl Engine {
                 return;
             }
             let since_us = time::now_us();
-            self.scrub_some();
+            self.scrub_some(&mut scrub_trouble);
             if self.pace(last_us, &mut looked) && trouble.may_try(since_us) {
                 let result = self.checkpoint();
                 trouble.tell(self, &result, time::now_us());
@@ -457,35 +406,6 @@ mod tests {
         // However small the budget.
         let least = Worth::of(64, u64::MAX);
         assert!(least.late <= 48 && least.freed <= 16);
-    }
-
-    #[test]
-    fn a_failing_checkpoint_is_told_once_and_again_after_a_minute() {
-        let full = |at| {
-            Err(Error::DiskFull(format!(
-                "write map.1 at offset {at}: no space"
-            )))
-        };
-        let mut trouble = Trouble::default();
-        assert!(trouble.word(&Ok(()), 5).is_none());
-        let first = trouble.word(&full(4096), 10).expect("the first is told");
-        assert_eq!(first.0, LogLevel::Warning);
-        assert!(!trouble.may_try(11) && trouble.may_try(10 + RETRY_US));
-        assert!(trouble.word(&full(8192), RETRY_US).is_none(), "told twice");
-        let other = Err(Error::Io("sync map.1".into()));
-        assert!(
-            trouble.word(&other, 2 * RETRY_US).is_some(),
-            "another reason"
-        );
-        assert!(trouble.word(&other, 3 * RETRY_US).is_none());
-        let again = trouble.word(&other, 2 * RETRY_US + REMIND_US);
-        assert!(again.expect("a reminder").1.contains("5 in a row"));
-        let ended = trouble
-            .word(&Ok(()), 3 * REMIND_US)
-            .expect("the end is told");
-        assert_eq!(ended.0, LogLevel::Note);
-        assert!(trouble.word(&Ok(()), 3 * REMIND_US).is_none());
-        assert!(trouble.may_try(0));
     }
 
     #[test]

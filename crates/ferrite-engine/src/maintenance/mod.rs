@@ -4,6 +4,7 @@
 //! `purge_leaves`: those of large transactions; `cleaner`: what both leave to the log.
 //! `checkpoint`. `history_limit`: what history may take of memory. `memory_budget`: what the buffer
 //! pool may. `index_ids`: how many are left. `scrub`: what was deleted is overwritten in the files.
+//! `trouble`: what is said of work that fails again and again.
 //!
 //! Locking: see each file.
 
@@ -17,4 +18,5 @@ mod merges;
 pub(crate) mod purge;
 mod purge_leaves;
 pub(crate) mod scrub;
+mod trouble;
 pub(crate) mod warm;

@@ -13,10 +13,11 @@
 //!
 //! Locking: none of its own.
 
+use crate::maintenance::trouble::Trouble;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::kill_point;
+use ferrite_sync::{kill_point, time};
 use ferrite_types::{Lsn, Result};
 
 impl Engine {
@@ -36,12 +37,14 @@ impl Engine {
     }
 
     /// A little of it, from time to time.
-    pub(crate) fn scrub_some(&self) {
-        if !self.scrub.load(Ordering::Relaxed) {
+    pub(crate) fn scrub_some(&self, trouble: &mut Trouble) {
+        if !self.scrub.load(Ordering::Relaxed) || !trouble.may_try(time::now_us()) {
             return;
         }
-        if let Err(e) = self.store.scrub_round() {
-            self.cannot_scrub(&e.to_string());
+        let result = self.store.scrub_round();
+        // What failed comes again when everything else has had its turn: until then it has not succeeded.
+        if !result.as_ref().is_ok_and(|looked| *looked > 0) {
+            trouble.tell(self, &result.map(drop), time::now_us());
         }
     }
 
@@ -63,9 +66,8 @@ impl Engine {
         self.checkpoint()?;
         kill_point!("scrub.checkpoints_written");
         self.store.reclaim(self.log.durable_lsn());
-        // Nothing is written or freed any more: each round leaves less.
-        while self.store.scrub_round()? > 0 {}
-        Ok(())
+        // Nothing is written or freed any more.
+        self.store.scrub_all()
     }
 
     /// The last step: nobody appends any more.

@@ -175,6 +175,13 @@ impl Heard {
     }
 }
 
+impl Heard {
+    /// How many lines have that.
+    pub fn count(&self, what: &str) -> usize {
+        self.0.lock().iter().filter(|t| t.contains(what)).count()
+    }
+}
+
 impl Callbacks for Heard {
     fn log(&self, _level: LogLevel, text: &str) {
         self.0.lock().push(text.to_owned());

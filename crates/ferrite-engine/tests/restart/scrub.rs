@@ -2,15 +2,20 @@
 
 use crate::common::{
     self, check, config, create, delete, give_up, insert, key, metric, scan, update, wait_until,
+    Heard,
 };
-use ferrite_engine::{Config, DdlCaller, Engine, Session, SilentCallbacks};
-use ferrite_io::sim::SimStorage;
+use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, Session, SilentCallbacks};
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use std::collections::BTreeMap;
 
 fn start(disk: &SimStorage, scrub: bool) -> Arc<Engine> {
+    start_with(disk, scrub, Arc::new(SilentCallbacks))
+}
+
+fn start_with(disk: &SimStorage, scrub: bool, callbacks: Arc<dyn Callbacks>) -> Arc<Engine> {
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
     let config = Config {
         scrub,
@@ -19,7 +24,7 @@ fn start(disk: &SimStorage, scrub: bool) -> Arc<Engine> {
         log_budget_bytes: 1 << 20,
         ..config()
     };
-    Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap()
+    Engine::open(config, storage, callbacks).unwrap()
 }
 
 fn secret(n: u64) -> Vec<u8> {
@@ -158,6 +163,35 @@ fn nothing_deleted_is_left_in_any_file() {
         engine.close().unwrap();
         assert_eq!(telling(&disk), Vec::<String>::new());
     }
+}
+
+/// A disk on which nothing can be overwritten is told of now and then, not ten times a second.
+#[test]
+fn trouble_with_the_disk_is_told_once() {
+    let disk = SimStorage::new(5);
+    let heard = Arc::new(Heard::default());
+    let engine = start_with(&disk, true, heard.clone());
+    live(&engine);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 5000..7000 {
+        insert(&mut s, &t, n, &secret(n)).unwrap();
+    }
+    s.commit(false).unwrap();
+    engine.checkpoint().unwrap();
+    disk.inject_lasting(Fault::FailWrite, "store.");
+    drop((s, t));
+    engine.drop_table("d/t", &DdlCaller::default()).unwrap();
+    let told = || heard.count("cannot overwrite deleted data");
+    wait_until("a failure", || told() > 0);
+    ferrite_sync::thread::sleep_ms(3000);
+    assert_eq!(told(), 1);
+    disk.clear_faults();
+    wait_until("it goes on", || {
+        heard.has("deleted data is overwritten again")
+    });
+    engine.close().unwrap();
+    assert_eq!(telling(&disk), Vec::<String>::new());
 }
 
 /// Power cuts while everything is being scrubbed: all that was committed is there.
