@@ -200,6 +200,10 @@ impl Engine {
             if by.is_helper() && !so_far.stuck {
                 self.purge.gets_on();
             }
+            // One that stays is looked at again, perhaps without an end.
+            if gone || !due && !so_far.stuck {
+                self.purge.note_steps(1);
+            }
             !gone
         });
         debug_assert!(seen <= all, "{seen} of {all} pieces");
@@ -327,6 +331,7 @@ impl Engine {
             if by.is_helper() {
                 self.purge.gets_on();
             }
+            self.purge.note_steps(1);
             stays = table.stay_in(0);
             Ok(stays.is_some())
         };

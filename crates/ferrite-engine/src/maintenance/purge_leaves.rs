@@ -59,6 +59,7 @@ impl Engine {
             }
         }
         let visited = taken.leaves.len() - unvisited.len();
+        self.purge.note_steps(visited as u64);
         let done = (visited - left.len()) as u64;
         self.purge.purged.fetch_add(done, Ordering::Relaxed);
         self.purge

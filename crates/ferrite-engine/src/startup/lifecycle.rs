@@ -121,6 +121,7 @@ impl Engine {
     /// # Errors
     /// `DiskFull` or `Io` of the last checkpoint: recovery will repeat what is missing.
     pub fn close(&self) -> Result<()> {
+        self.purge_before_end();
         if self.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }

@@ -98,6 +98,8 @@ struct Lists {
     of_leaves: usize,
     /// Values of the batches in work, as they were when they were taken.
     working: HashMap<u64, Vec<Values>>,
+    /// The batches in work, and when the oldest work of each was left, us.
+    out: Vec<(u64, u64)>,
     last_batch: u64,
 }
 
@@ -230,6 +232,8 @@ impl Lists {
             let other = self.working.insert(id, values);
             assert!(other.is_none(), "batch {id} is worked on twice");
         }
+        let oldest_us = works.iter().map(|work| work.left_us).min();
+        self.out.push((id, oldest_us.unwrap_or(now_us)));
         Batch {
             id,
             works,
@@ -258,6 +262,8 @@ pub(crate) struct PurgeQueue {
     now_us: AtomicU64,
     /// Ticks since a helper got over a piece.
     quiet_ticks: AtomicU64,
+    /// Something was got over that will not have to be again, a piece, a leaf or a part of a value, so often.
+    steps: AtomicU64,
     /// Nothing is cleaned up.
     held_back: AtomicBool,
     /// Leaves that entries were erased from when they were read, by a key of each. A leaf lock.
@@ -404,6 +410,33 @@ impl PurgeQueue {
         }
     }
 
+    /// See `steps`.
+    #[inline]
+    pub(crate) fn note_steps(&self, steps: u64) {
+        self.steps.fetch_add(steps, Ordering::Relaxed);
+    }
+
+    /// See `steps`.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Of what was left until that time, us, is there something that nobody has looked at since then, or that is not put
+    /// aside? False: another look would be in vain. Whoever asks has seen to it that all that is held is looked at.
+    pub(crate) fn has_unseen(&self, since_us: u64) -> bool {
+        let lists = self.lists.lock();
+        let in_work = lists.out.iter().map(|(_, left_us)| *left_us);
+        let mut left_us = lists
+            .unseen()
+            .chain(&lists.waiting)
+            .map(|work| work.left_us)
+            .chain(lists.sweeps.oldest_us())
+            .chain(in_work);
+        let first_held = lists.held.front();
+        left_us.any(|left_us| left_us <= since_us)
+            || first_held.is_some_and(|work| work.seen_us <= since_us)
+    }
+
     /// How long the oldest work that nobody has cleaned up or put aside waits, us; some 50 ms
     /// more at most. What is held does not count.
     pub(crate) fn lag_us(&self) -> u64 {
@@ -536,6 +569,9 @@ impl PurgeQueue {
             lists.hold(held, batch.taken_us);
             assert!(of_leaves <= lists.of_leaves, "more end than were left");
             lists.of_leaves -= of_leaves;
+            let before = lists.out.len();
+            lists.out.retain(|(id, _)| *id != batch.id);
+            assert!(lists.out.len() + 1 == before, "a batch of nobody");
             lists.working.remove(&batch.id)
         };
         drop(done);

@@ -44,8 +44,15 @@ fn telling(disk: &SimStorage) -> Vec<String> {
     disk.list().unwrap().into_iter().filter(holds).collect()
 }
 
-/// Rows deleted one by one between others, updated, in a dropped table, out of line, rolled back.
+/// The same, and all of it is purged.
 fn live(engine: &Arc<Engine>) -> BTreeMap<u64, Vec<u8>> {
+    let rows = change(engine);
+    wait_until("purged", || metric(engine, "history_list_length") == 0);
+    rows
+}
+
+/// Rows deleted one by one between others, updated, in a dropped table, out of line, rolled back.
+fn change(engine: &Arc<Engine>) -> BTreeMap<u64, Vec<u8>> {
     let t = create(engine, "d/t");
     let gone = create(engine, "d/gone");
     let mut s = Session::new(engine, 0, 1);
@@ -102,7 +109,6 @@ fn live(engine: &Arc<Engine>) -> BTreeMap<u64, Vec<u8>> {
     let rows = scan(&mut s, &t, 0);
     s.commit(false).unwrap();
     drop(s);
-    wait_until("purged", || metric(engine, "history_list_length") == 0);
     rows
 }
 
@@ -163,6 +169,64 @@ fn nothing_deleted_is_left_in_any_file() {
         engine.close().unwrap();
         assert_eq!(telling(&disk), Vec::<String>::new());
     }
+}
+
+/// Nobody has waited for purge: the shutdown does, for many rows and for a transaction of which only the leaves are known.
+#[test]
+fn what_was_deleted_a_moment_ago_is_not_left_either() {
+    for seed in 0..3 {
+        let disk = SimStorage::new(seed);
+        let engine = start(&disk, true);
+        let rows = change(&engine);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        for n in 5000..9000 {
+            insert(&mut s, &t, n, &secret(n)).unwrap();
+        }
+        s.commit(false).unwrap();
+        engine.checkpoint().unwrap();
+        for n in 5000..9000 {
+            delete(&mut s, &t, n, &secret(n)).unwrap();
+        }
+        s.commit(false).unwrap();
+        drop((s, t));
+        engine.close().unwrap();
+        assert_eq!(telling(&disk), Vec::<String>::new(), "seed {seed}");
+        let engine = start(&disk, true);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert!(scan(&mut s, &t, 0) == rows, "seed {seed}");
+        drop(s);
+        check(&engine, &t);
+        engine.close().unwrap();
+    }
+}
+
+/// What a snapshot needs until the end holds the shutdown up no longer than a moment, and is told.
+#[test]
+fn what_a_snapshot_needs_at_the_end_stays_and_is_told() {
+    let disk = SimStorage::new(4);
+    let heard = Arc::new(Heard::default());
+    let engine = start_with(&disk, true, heard.clone());
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let value = s.write_overflow(&t, &b"long ".repeat(8000)).unwrap();
+    let mut payload = vec![1u8];
+    payload.extend_from_slice(value.bytes());
+    let (k, u) = (key(1), key(2));
+    let entries = common::entries(&k, &u);
+    let dup = &mut ferrite_engine::DupInfo::default();
+    s.insert_row(&t, Some(&key(1)), &payload, &entries, false, dup)
+        .unwrap();
+    s.commit(false).unwrap();
+    let mut reader = Session::new(&engine, 0, 2);
+    reader.open_snapshot();
+    s.delete_row(&t, &key(1), &entries).unwrap();
+    s.commit(false).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    assert!(heard.has("could not be purged"));
+    drop(reader);
 }
 
 /// A disk on which nothing can be overwritten is told of now and then, not ten times a second.
