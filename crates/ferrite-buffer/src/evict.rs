@@ -148,6 +148,11 @@ impl Pool {
         clean.take(leaves - free).count() < leaves - free
     }
 
+    /// No page can be written, and hardly a frame is free or clean: the last ones are for readers.
+    pub fn lacks_frames(&self) -> bool {
+        self.write_failure().is_some() && self.is_nearly_dirty()
+    }
+
     /// From here on nobody is patient any more ([`patiently`]) while no page can be written: the
     /// process is to end.
     pub fn end_patience(&self) {

@@ -17,7 +17,6 @@ use crate::frame::Kind;
 use crate::pool::Pool;
 use crate::read_ahead::Work;
 use crate::room::MergeAllowance;
-use crate::write::WriteBatch;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{Error, Lsn, PageId, Result};
@@ -70,8 +69,12 @@ impl Pool {
         if allowance.is_none() {
             // They are written as all others.
             merging.unwritten.clear();
-        } else if !self.write_merged(&mut merging.unwritten) || self.lacks_frames() {
-            return (0, None);
+        } else {
+            // Why it failed is noted.
+            let _ = self.write_merged(&mut merging.unwritten);
+            if !merging.unwritten.is_empty() || self.lacks_frames() {
+                return (0, None);
+            }
         }
         self.choose_due(allowance, merging);
         debug_assert!(merging.pages.iter().all(|p| *p != PageId::NONE));
@@ -84,14 +87,9 @@ impl Pool {
                 left.for_each(|page| self.sweep_last(*page));
             }
             // Else it is tried again in the next round.
-            let _all = self.write_merged(&mut merging.unwritten);
+            let _ = self.write_merged(&mut merging.unwritten);
         }
         (merging.pages.len(), read.err())
-    }
-
-    /// While no page can be written, what is read stays in its frame: the last clean ones are for readers.
-    fn lacks_frames(&self) -> bool {
-        self.write_failure().is_some() && self.is_nearly_dirty()
     }
 
     /// The pages of this round.
@@ -136,38 +134,30 @@ impl Pool {
         }
     }
 
-    /// Writes those of the pages that are dirty, a few at a time, and sees to it that the places they leave can be used
-    /// soon. False: some are dirty still, which are left on the list.
-    fn write_merged(&self, pages: &mut Vec<PageId>) -> bool {
+    /// Writes those of the pages that are dirty, and sees to it that the places they leave can be used soon. Those that are
+    /// dirty still stay on the list.
+    ///
+    /// # Errors
+    /// Why one could not be written.
+    fn write_merged(&self, pages: &mut Vec<PageId>) -> Result<()> {
         if pages.is_empty() {
-            return true;
+            return Ok(());
         }
         // The places that the rounds before have left.
         self.store.reclaim(self.log.durable_lsn());
         let frame_of = |page: PageId| self.store.directory().get(page).as_frame();
         let mut batch = self.new_write_batch();
-        // Why it failed is noted.
-        let _ = self.write_frames(pages.iter().filter_map(|p| frame_of(*p)), &mut batch);
+        let frames = pages.len();
+        let written = self.write_frames(frames, |nth| frame_of(pages[nth]), &mut batch, &mut 0);
         self.end_batch(batch);
+        if let Err(e) = &written {
+            self.note_failure(e);
+        }
         self.log.request_flush(self.log.current_lsn());
         self.wake_writer();
         // A writer may have had one in its hands, and failed.
         pages.retain(|p| frame_of(*p).is_some_and(|f| self.frame(f).is_dirty()));
-        pages.is_empty()
-    }
-
-    fn write_frames(
-        &self,
-        frames: impl Iterator<Item = u32>,
-        batch: &mut WriteBatch,
-    ) -> Result<()> {
-        for f in frames {
-            while !self.copy_trial(f, batch) {
-                assert!(batch.pages() > 0, "an empty batch has no room");
-                self.write_trial(batch)?;
-            }
-        }
-        self.write_trial(batch).map(drop)
+        written
     }
 
     /// Redoes some of the pages that recovery has left, for threads beside the one that merges. Gives how many: 0 while there
@@ -221,28 +211,40 @@ impl Pool {
         Ok(())
     }
 
-    /// Merges everything that is kept and begins before `lsn`, but for pages that cannot be read.
+    /// Merges everything that is kept and begins before `lsn`, but for pages that cannot be read: some at a time, which are
+    /// written before the next, and as long as there is room for that.
     ///
     /// # Errors
-    /// Why the first of these could not be read: what is kept for them stays. `DiskFull`, `Interrupted` or no frame: the
-    /// rest was not tried.
+    /// Why the first of these could not be read: what is kept for them stays. `DiskFull`, `Interrupted` or no frame, or why
+    /// one could not be written: the rest was not tried.
     pub(crate) fn merge_all_below(&self, lsn: Lsn) -> Result<()> {
         let mut merging = self.merging();
         let (mut failed, mut result) = (BTreeSet::<PageId>::new(), Ok(()));
+        let mut room = 0;
         while self.changes.oldest().is_some_and(|oldest| oldest < lsn) {
+            if room == 0 {
+                room = self.room_for_merging()?;
+            }
+            let most = self.most_merged().min(room);
             let pages = &mut merging.pages;
             pages.clear();
-            self.changes
-                .older_than(lsn, ROUND_PAGES + failed.len(), pages);
+            self.changes.older_than(lsn, most + failed.len(), pages);
             pages.retain(|page| !failed.contains(page));
+            pages.truncate(most);
             if pages.is_empty() {
                 break;
             }
-            if let Err((_, e)) = self.read_all(&mut merging.work, pages) {
+            room -= pages.len();
+            let read = self.read_all(&mut merging.work, pages);
+            // Who changes one again has it written later.
+            merging.unwritten.clone_from(&merging.pages);
+            self.write_merged(&mut merging.unwritten)?;
+            if let Err((_, e)) = read {
                 if ends_merging(&e) || self.writer.is_stopped() {
                     return Err(e);
                 }
-                failed.extend(pages.iter().filter(|page| self.changes.has(**page)));
+                let pages = merging.pages.iter();
+                failed.extend(pages.filter(|page| self.changes.has(**page)));
                 result = result.and(Err(e));
             }
         }

@@ -13,6 +13,10 @@
 //! what a look at the room has found places for beside what deletions need, and a few pages more only if recovery, or
 //! the length of the log, waits for them. If it read none, nothing would ever come of the room that they leave.
 //!
+//! Who merges all of them, for a snapshot or at a shutdown ([`Pool::room_for_merging`]), does so as long as there is room
+//! beside all that, and as pages leave places: under a snapshot, or a backup, none becomes free. Of it nothing depends on
+//! getting done.
+//!
 //! A look goes over all frames and over the free space. One writer looks at a time, and what it has found holds for some
 //! time, in proportion to how long it took.
 //!
@@ -37,6 +41,12 @@ const MERGED_PAGES: usize = 64;
 const _: () = assert!(TRIAL_PAGES <= MERGED_PAGES);
 /// These take no more than one part in so many of the frames, half of what patient threads leave to others.
 const MERGED_SHARE: usize = 64;
+/// Who merges all reads so many pages, and writes them: half of what the files have ahead of need.
+const ALL_AT_A_TIME: usize = 128;
+/// ... and no more than one part in so many of the frames.
+const ALL_SHARE: usize = 8;
+/// For so many, or fewer, it looks for room where the files get no longer, so that it need not look each time.
+const LOOKED_FOR: [usize; 3] = [4096, 512, MERGED_PAGES];
 /// What a look has found holds so many times as long as the look took ...
 const LOOK_FACTOR: u64 = 10;
 /// ... but no longer than that, in us: a process that is stopped amid one must not refuse changes for an hour.
@@ -183,6 +193,42 @@ impl Pool {
         let pressing = any.max(most.min(TRIAL_PAGES));
         assert!(pressing > 0, "changes are never merged");
         Some(MergeAllowance { any, pressing })
+    }
+
+    /// So many pages may be read for the changes that they lack by who merges all, until it asks again. No more than
+    /// [`Pool::most_merged`] at a time, which are written before the next.
+    ///
+    /// # Errors
+    /// Why there is room for none, `DiskFull` or `Io`: none should be read.
+    pub(crate) fn room_for_merging(&self) -> Result<usize> {
+        let why = match self.store.grow_ahead() {
+            Ok(_) => return Ok(ALL_AT_A_TIME),
+            Err(Error::DiskFull(text)) => {
+                Error::DiskFull(format!("no room for pages that lack changes: {text}"))
+            }
+            Err(e) => e,
+        };
+        // Else each page takes a place for good, and deletions find none in the end.
+        if self.write_failure().is_some() || self.store.keeps_places() {
+            return Err(why);
+        }
+        // What those have left that were written.
+        self.log.flush_to(self.log.current_lsn());
+        self.store.reclaim(self.log.durable_lsn());
+        let needed = self.places_needed();
+        // Those may be longer than the usual ones, and what deletions need is not for them.
+        let has = |pages: &usize| self.store.has_room_for((needed + 2 * pages) as u64);
+        LOOKED_FOR.into_iter().find(has).ok_or(why)
+    }
+
+    /// Who merges all reads so many pages at a time.
+    pub(crate) fn most_merged(&self) -> usize {
+        let (most, share) = match self.is_short_of_room() {
+            true => (MERGED_PAGES, MERGED_SHARE),
+            false => (ALL_AT_A_TIME, ALL_SHARE),
+        };
+        let frames = self.frames.limit() / share;
+        most.min(self.most_copied()).min(frames).max(1)
     }
 
     /// Why dirty pages find no place, if they do not: a write of some has failed of late, and there are some.

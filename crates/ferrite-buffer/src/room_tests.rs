@@ -10,6 +10,7 @@ use crate::Shares;
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_redo::Appended;
 use ferrite_store::Location;
+use ferrite_sync::random::Rng;
 use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::Arc;
 use ferrite_types::format::record_kind;
@@ -206,6 +207,80 @@ fn pages_that_cannot_be_written_keep_others_from_being_merged() {
     assert!(pages.iter().all(|page| text_of(&pool, *page) == 9));
     pool.stop_writer();
     writer.join().unwrap();
+}
+
+/// Who merges all of them begins nothing that finds no place: no page is dirty then, and nothing has failed. With places for
+/// some all are merged, one after the other.
+#[test]
+fn merging_all_begins_nothing_for_which_there_is_no_room() {
+    let disk = SimStorage::new(35);
+    let (pool, pages) = pool_of_pages(&disk, |pool| new_leaf_of(pool, INDEX, 1));
+    for page in &pages {
+        let away = pool.away_page(*page, INDEX, 20).expect("it is in memory");
+        away.append(record_kind::MINI_TXN, b"", &[7]);
+    }
+    // Deletions need 56, merging 184.
+    let mut filled_with = leave_free(&pool, &disk, 80);
+    let writer = start_writer(&pool);
+    wait_until(&pool, "a refusal", || pool.refusal(false).is_some());
+    let merged = pool.flush_all_below(Lsn::MAX);
+    assert!(matches!(merged, Err(Error::DiskFull(_))), "{merged:?}");
+    assert_eq!(
+        (pool.change_buffer().pages(), pool.dirty_pages()),
+        (PAGES, 0)
+    );
+    assert_eq!(pool.why_pages_wait(), None);
+    assert_eq!(pool.refusal(true), None, "deletions are refused");
+    let more = filled_with.drain(..150);
+    more.for_each(|at| pool.store().free_now(at));
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!((pool.change_buffer().pages(), pool.dirty_pages()), (0, 0));
+    assert!(pages.iter().all(|page| text_of(&pool, *page) == 7));
+    pool.stop_writer();
+    writer.join().unwrap();
+    check_space(&pool, &filled_with);
+}
+
+/// A leaf that packing makes no shorter, in whole blocks.
+fn new_random_leaf(pool: &Pool, rng: &mut Rng) -> PageId {
+    let page = pool.alloc_page(INDEX);
+    let mut frame = pool.reserve(1).unwrap().pop().unwrap();
+    let bytes = frame.bytes_mut();
+    bytes[..10].fill(0);
+    bytes[0..4].copy_from_slice(&INDEX.0.to_le_bytes());
+    bytes[5] = crate::page_prefix::KIND_NODE;
+    bytes[6..8].copy_from_slice(&8000u16.to_le_bytes());
+    bytes[8..10].copy_from_slice(&(PAGE_BYTES as u16).to_le_bytes());
+    bytes[10..8000].fill_with(|| rng.below(256) as u8);
+    // No free bytes among the records.
+    bytes[12..14].fill(0);
+    pool.append(record_kind::MINI_TXN, &[b"leaf"], &[frame.frame_no()]);
+    pool.publish_new(page, frame);
+    page
+}
+
+/// 64 pages do not fit, and eight do: those leave places for the next.
+#[test]
+fn what_is_written_now_finds_the_places_that_others_leave() {
+    let disk = SimStorage::new(36);
+    let pool = pool_on(&disk);
+    let mut rng = Rng::new(1);
+    let pages: Vec<PageId> = (0..64).map(|_| new_random_leaf(&pool, &mut rng)).collect();
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    for page in &pages {
+        let mut guard = pool.exclusive(*page).unwrap().unwrap();
+        pool.append(record_kind::MINI_TXN, &[b"change"], &[guard.frame_no()]);
+        guard.bytes_mut()[40] = 7;
+    }
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    let filled_with = leave_free(&pool, &disk, 4);
+    let written = pool.flush_all_below(Lsn::MAX);
+    assert_eq!(written, Ok(pages.len()));
+    assert_eq!(pool.dirty_pages(), 0);
+    assert!(pages.iter().all(|page| text_of(&pool, *page) == 7));
+    pool.log().flush_to(pool.log().current_lsn());
+    pool.store().reclaim(pool.log().durable_lsn());
+    check_space(&pool, &filled_with);
 }
 
 /// A look goes over all frames: with several writers one is at it, and not all the time.

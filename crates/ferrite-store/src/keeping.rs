@@ -68,6 +68,11 @@ impl Store {
         debug_assert!(space.held.is_sound(), "after less is held");
     }
 
+    /// May the place that a page leaves stay in use: for a snapshot, or for who has a pin?
+    pub fn keeps_places(&self) -> bool {
+        self.retired.has_pin() || self.runs.lock().held.held.iter().any(|word| *word != 0)
+    }
+
     /// Bytes that would be free without snapshots.
     pub fn kept_bytes(&self) -> u64 {
         self.runs.lock().held.kept_granules * GRANULE_BYTES as u64

@@ -207,6 +207,11 @@ impl Retired {
         out
     }
 
+    pub(crate) fn has_pin(&self) -> bool {
+        let is_set = |pin: &AtomicU64| pin.load(Ordering::SeqCst) != u64::MAX;
+        self.pins.iter().any(is_set)
+    }
+
     /// How far blobs may be taken out. Under the mutex.
     fn before_pin(&self, durable: Lsn) -> Lsn {
         match ferrite_sync::mutant!("store.pin_ignored") {

@@ -1,8 +1,8 @@
-//! The change buffer on a full disk, beside a snapshot that keeps the places which pages leave.
+//! The change buffer on a full disk, beside a snapshot that keeps the places which pages leave: merging, another snapshot.
 
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
-use crate::rows::write::{DupInfo, Entry};
+use crate::rows::write::{DupInfo, Entry, RowChange};
 use crate::snapshots::ServerState;
 use crate::testing::{config, open_with};
 use crate::transaction::session::Session;
@@ -10,6 +10,7 @@ use crate::{Config, Engine};
 use ferrite_io::sim::SimStorage;
 use ferrite_store::Ahead;
 use ferrite_sync::{thread, Arc};
+use ferrite_types::Error;
 
 /// Every second one: 9 MiB in the index, a pool of 4 MiB.
 const ROWS: u64 = 60_000;
@@ -98,18 +99,18 @@ fn fill_the_disk(engine: &Engine, disk: &SimStorage, s: &mut Session, t: &Arc<Ta
     panic!("it does not get full");
 }
 
-/// Nearly every leaf of an index lacks changes that are kept, and the disk has no room for all of them at a time: rows
-/// can be deleted, the changes are merged, and the snapshot stays.
-#[test]
-fn pages_that_wait_for_changes_keep_no_deletion_out_and_cost_no_snapshot() {
-    let disk = SimStorage::new(58);
-    let settings = Config {
+fn settings() -> Config {
+    Config {
         log_budget_bytes: 1 << 30,
         log_segment_bytes: 64 << 20,
         store_segment_bytes: 8 << 20,
         ..config()
-    };
-    let engine = open_with(&disk, settings);
+    }
+}
+
+/// Snapshot "a", and since then nearly every leaf of an index lacks changes that are kept.
+fn with_kept_changes(disk: &SimStorage) -> (Arc<Engine>, Arc<Table>, Session) {
+    let engine = open_with(disk, settings());
     // It would read leaves.
     engine.set("purge_paused", 1).unwrap();
     let t = table_with_index(&engine);
@@ -130,8 +131,42 @@ fn pages_that_wait_for_changes_keep_no_deletion_out_and_cost_no_snapshot() {
             .for_each(|n| insert(&mut s, &t, n));
         s.commit(false).unwrap();
     }
+    let waiting = engine.pool.change_buffer().pages();
+    assert!(waiting > 350, "{waiting} pages");
+    (engine, t, s)
+}
+
+/// One row changes again and again: 17 MB of log and more.
+fn lengthen_the_log(engine: &Engine, s: &mut Session) {
+    let spec = TableSpec::new("d/long", vec![IndexSpec::new("PRIMARY", true, 1)]);
+    let t = engine.dict.create_table(spec, 1).unwrap();
+    let dup = &mut DupInfo::default();
+    let mut row = [0; 4000];
+    s.insert_row(&t, Some(b"key"), &row, &[], false, dup)
+        .unwrap();
+    let begun = engine.log.current_lsn().0;
+    while engine.log.current_lsn().0 < begun + (17 << 20) {
+        let next = row[1].wrapping_add(1);
+        row[1..].fill(next);
+        let change = RowChange {
+            old_pk: b"key",
+            new_pk: b"key",
+            payload: &row,
+            removed: &[],
+            added: &[],
+        };
+        s.update_row(&t, &change, dup).unwrap();
+        s.commit(false).unwrap();
+    }
+}
+
+/// The disk has no room for all of the pages that lack changes at a time: rows can be deleted, the changes are merged,
+/// and the snapshot stays.
+#[test]
+fn pages_that_wait_for_changes_keep_no_deletion_out_and_cost_no_snapshot() {
+    let disk = SimStorage::new(58);
+    let (engine, t, mut s) = with_kept_changes(&disk);
     let waiting = || engine.pool.change_buffer().pages();
-    assert!(waiting() > 350, "{} pages", waiting());
     let next = fill_the_disk(&engine, &disk, &mut s, &t);
     // Long enough for dirty pages to cost a snapshot.
     thread::sleep_ms(1500);
@@ -149,4 +184,27 @@ fn pages_that_wait_for_changes_keep_no_deletion_out_and_cost_no_snapshot() {
     disk.set_capacity(None);
     engine.close().unwrap();
     engine.check_space().unwrap();
+}
+
+/// Another snapshot would have all changes merged that are not among the newest, and each page needs a place for good:
+/// there is none, and the first one stays.
+#[test]
+fn a_snapshot_for_which_there_is_no_room_costs_no_other_one() {
+    let disk = SimStorage::new(59);
+    let (engine, t, mut s) = with_kept_changes(&disk);
+    lengthen_the_log(&engine, &mut s);
+    let next = fill_the_disk(&engine, &disk, &mut s, &t);
+    let taken = engine.begin_snapshot("b").map(drop);
+    assert!(matches!(taken, Err(Error::DiskFull(_))), "{taken:?}");
+    // Long enough for dirty pages to cost a snapshot.
+    thread::sleep_ms(1500);
+    assert_eq!(engine.pool.why_pages_wait(), None, "pages have no place");
+    assert_eq!(engine.pool.refusal(true), None, "deletions are refused");
+    delete(&mut s, &t, next);
+    let kept = engine.kept_snapshots();
+    assert!(kept.len() == 1 && kept[0].name == "a", "{kept:?}");
+    drop((s, t));
+    disk.set_capacity(None);
+    engine.hold_merges(false);
+    engine.close().unwrap();
 }
