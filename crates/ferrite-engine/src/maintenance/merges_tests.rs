@@ -1,4 +1,5 @@
-//! The change buffer on a full disk, beside a snapshot that keeps the places which pages leave: merging, another snapshot.
+//! The change buffer on a full disk, beside a snapshot that keeps the places which pages leave: merging, another snapshot, a
+//! shutdown.
 
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
@@ -6,7 +7,7 @@ use crate::rows::write::{DupInfo, Entry, RowChange};
 use crate::snapshots::ServerState;
 use crate::testing::{config, open_with};
 use crate::transaction::session::Session;
-use crate::{Config, Engine};
+use crate::{Config, Cursor, Engine, ReadMode, WaitMode};
 use ferrite_io::sim::SimStorage;
 use ferrite_store::Ahead;
 use ferrite_sync::{thread, Arc};
@@ -207,4 +208,44 @@ fn a_snapshot_for_which_there_is_no_room_costs_no_other_one() {
     disk.set_capacity(None);
     engine.hold_merges(false);
     engine.close().unwrap();
+}
+
+/// Nor is it at a shutdown: what finds no room stays in the log, for the next start.
+#[test]
+fn a_shutdown_merges_nothing_for_which_there_is_no_room() {
+    let disk = SimStorage::new(60);
+    let (engine, t, mut s) = with_kept_changes(&disk);
+    let next = fill_the_disk(&engine, &disk, &mut s, &t);
+    delete(&mut s, &t, next);
+    // The rows themselves lack nothing.
+    let rows = count(&mut s, &t, 0);
+    drop((s, t));
+    let closed = engine.close();
+    assert!(matches!(closed, Err(Error::DiskFull(_))), "{closed:?}");
+    let (pool, dirty) = (&engine.pool, engine.pool.dirty_pages());
+    assert_eq!(dirty, 0, "pages that were merged have no place");
+    assert!(pool.change_buffer().pages() > 100, "there was room");
+    drop(engine);
+    disk.set_capacity(None);
+    let engine = open_with(&disk, settings());
+    assert_eq!(engine.kept_snapshots().len(), 1);
+    let t = engine.dict.open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!((count(&mut s, &t, 0), count(&mut s, &t, 1)), (rows, rows));
+    s.check_table(&t, false, &mut |line| panic!("{line}"))
+        .unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+/// Rows, by that index.
+fn count(s: &mut Session, t: &Arc<Table>, index_no: usize) -> u64 {
+    let mut cursor = Cursor::new(t, index_no, ReadMode::Snapshot, WaitMode::Wait);
+    let (mut rows, mut more) = (0, cursor.first(s).map(drop));
+    while more.is_ok() {
+        rows += 1;
+        more = cursor.next(s).map(drop);
+    }
+    assert_eq!(more, Err(Error::NotFound));
+    rows
 }

@@ -133,6 +133,9 @@ impl Engine {
         self.join_threads();
         let again = self.pool.flush_all_below(Lsn::MAX);
         // What could not be merged or written is redone.
+        if let Err(Error::DiskFull(why)) = &again {
+            self.note_left_in_log(why);
+        }
         let checkpoint = self.checkpoint();
         self.end_second_tier();
         let result = flushed.and(again).and(checkpoint);
@@ -149,6 +152,16 @@ impl Engine {
         self.versions.remove_scratch();
         drop(self.lock.lock().take());
         result
+    }
+
+    /// Nothing is lost by that.
+    fn note_left_in_log(&self, why: &str) {
+        let kept = self.pool.change_buffer().pages();
+        let text = format!(
+            "disk full: {why}. The newest changes of {} pages are in the log only: the next start repeats them",
+            self.pool.dirty_pages() + kept
+        );
+        self.callbacks.log(LogLevel::Note, &text);
     }
 
     /// The thread of the second tier ends, after those that write pages.
