@@ -29,6 +29,13 @@ const WAIT_MS: u64 = 20;
 /// again every 20 ms: what it could not do in all that time it will not do soon.
 const GIVE_UP_US: u64 = 2_000_000;
 
+/// Since when no page could be written, as who waits for a frame has seen it.
+struct Failing {
+    since_us: u64,
+    /// Pages that had been written by then.
+    written: u64,
+}
+
 /// Whether somebody has had enough of waiting.
 type Enough = Rc<dyn Fn() -> bool>;
 
@@ -91,7 +98,7 @@ impl Pool {
     /// All are in use, and none can be had: `DiskFull` or `Io` when pages cannot be written,
     /// `Interrupted` when the pool is being closed, or patience has ended.
     pub(crate) fn take_frame(&self) -> Result<u32> {
-        let mut failing_since_us = None;
+        let mut failing = None;
         let mut wait = Sliced::new(Reason::FreeFrame, Of::Nothing);
         loop {
             let leaves = self.leaves_to_others();
@@ -108,7 +115,7 @@ impl Pool {
                 true => thread::sleep_ms(WAIT_MS),
                 false => self.wait_for_free(),
             });
-            self.may_wait(&mut failing_since_us)?;
+            self.may_wait(&mut failing)?;
         }
     }
 
@@ -169,7 +176,7 @@ impl Pool {
 
     /// Will the writer make a frame free? While it writes it will.
     #[cold]
-    fn may_wait(&self, failing_since_us: &mut Option<u64>) -> Result<()> {
+    fn may_wait(&self, failing: &mut Option<Failing>) -> Result<()> {
         if self.writer.is_stopped() {
             return Err(Error::Interrupted);
         }
@@ -180,8 +187,12 @@ impl Pool {
         if PATIENT.get() && ends() {
             return Err(Error::Interrupted);
         }
-        let now_us = time::now_us();
-        let since_us = *failing_since_us.get_or_insert(now_us);
+        let (now_us, written) = (time::now_us(), self.stats.pages_written.get());
+        // What has failed before a page was written says nothing of the next. (That a writer tries no page at the moment does
+        // not either.)
+        let seen = failing.take().filter(|seen| seen.written == written);
+        let since_us = seen.map_or(now_us, |seen| seen.since_us);
+        *failing = Some(Failing { since_us, written });
         if now_us - since_us < GIVE_UP_US || PATIENT.get() {
             return Ok(());
         }

@@ -285,6 +285,35 @@ fn comes_with(pool: &Pool, is_there: impl Fn() -> bool) -> bool {
     })
 }
 
+/// That no page could be written for long counts from the last one on that was.
+#[test]
+fn who_waits_for_a_frame_goes_on_while_pages_are_written() {
+    let disk = SimStorage::new(1);
+    let pool = pool_on(&disk);
+    disk.inject_lasting(Fault::Full, "store.");
+    let _pages: Vec<PageId> = (0..pool.frame_count()).map(|_| new_inner(&pool)).collect();
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    while pool.write_failure().is_none() {
+        thread::sleep_ms(1);
+    }
+    let waits = {
+        let pool = pool.clone();
+        thread::spawn("waits", move || pool.reserve(1).map(|_| ()))
+    };
+    thread::sleep_ms(1500);
+    // One that somebody else has got the frame of.
+    pool.stats.pages_written.inc();
+    thread::sleep_ms(1000);
+    assert!(!waits.is_finished(), "it gave up");
+    let result = waits.join().unwrap();
+    assert!(matches!(&result, Err(Error::DiskFull(text)) if text.contains("no page")));
+    pool.stop_writer();
+    writer.join().unwrap();
+}
+
 /// Blobs of that many bytes fill the store to the end of the disk: where they are.
 pub(crate) fn fill_up(pool: &Pool, disk: &SimStorage, bytes: usize) -> Vec<Location> {
     let page = vec![1; bytes];
