@@ -360,7 +360,7 @@ impl Pool {
         let short = self.writer.disk_full.load(Ordering::Relaxed) && retired > 0;
         let share = self.store.used_bytes() / RETIRED_SHARE;
         if short || retired > share.clamp(RETIRED_LEAST_BYTES, RETIRED_MOST_BYTES) {
-            self.log.request_flush(self.log.current_lsn());
+            self.have_log_flushed(short);
         }
         self.collect_old(batch);
         self.collect_cold(batch);
@@ -375,6 +375,17 @@ impl Pool {
         };
         self.note_room(&grown, asks);
         count > 0 || cleared > 0
+    }
+
+    /// For the places that pages have left. Behind a crash, before the log has threads, the writer does it itself if it finds
+    /// no other places.
+    fn have_log_flushed(&self, short: bool) {
+        let end = self.log.current_lsn();
+        let redoes = self.writer.redo_at.load(Ordering::SeqCst) != u64::MAX;
+        match redoes && short {
+            true => self.log.flush_to(end),
+            false => self.log.request_flush(end),
+        }
     }
 
     /// Pages first changed before the checkpointer's mark, oldest first.

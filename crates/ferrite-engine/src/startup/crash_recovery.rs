@@ -32,7 +32,7 @@ use ferrite_lock::Owner;
 use ferrite_redo::{Log, LogSpan};
 use ferrite_store::{Checkpoint, Store};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, time, Arc};
+use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_tree::apply;
 use ferrite_types::{Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 
@@ -168,6 +168,25 @@ fn load(
     Ok((parts, analysis))
 }
 
+/// A start that finds no frame because no page can be written says what gives it space.
+fn with_what_helps(e: Error, snapshots: &Snapshots) -> Error {
+    let Error::DiskFull(text) = e else {
+        return e;
+    };
+    let names: Vec<String> = snapshots.all().into_iter().map(|kept| kept.name).collect();
+    let or_drop = match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", or drop kept snapshots, which may hold what is needed ({}): a start drops NAME if the file \
+             snapshot.NAME.manifest is gone",
+            names.join(", ")
+        ),
+    };
+    Error::DiskFull(format!(
+        "{text}. The pages that lack changes of the log find no room: make space on the disk{or_drop}"
+    ))
+}
+
 impl Engine {
     pub(super) fn recover(start: Start, found: Found) -> Result<Arc<Engine>> {
         let Found {
@@ -181,7 +200,8 @@ impl Engine {
         let snapshots = kept_snapshots::load(&all, &store, &*start.callbacks)?;
         store.free_space_known()?;
         let (from, end) = (found.from, found.log.current_lsn());
-        let (pool, writer) = redo(&start, &store, &mut found, retained, end)?;
+        let redone = redo(&start, &store, &mut found, retained, end);
+        let (pool, writer) = redone.map_err(|e| with_what_helps(e, &snapshots))?;
         store.finish_recovery()?;
         let (parts, analysis) = load(&start, store, pool, found, snapshots)?;
         debug_assert!(parts.log.current_lsn() >= end, "the log got shorter");
@@ -216,6 +236,7 @@ impl Engine {
         let rolled_back = self.end_unfinished(unfinished)?;
         self.free_pending(&pending);
         self.note_recovered(&analysis, log_bytes, started_us, rolled_back);
+        self.await_frames();
         self.dict.drop_strays()?;
         remove_leftovers(&*self.storage);
         self.dict.finish_pending_changes()?;
@@ -223,6 +244,25 @@ impl Engine {
         self.checkpoint_after_recovery()?;
         self.start_rollback();
         Ok(())
+    }
+
+    /// What follows needs frames, and does not wait for long. While no page can be written the snapshots go, one after the
+    /// other: that is waited for, if there are any, as long as it goes on.
+    fn await_frames(&self) {
+        const LOOK_MS: u64 = 20;
+        const VAIN_US: u64 = 5_000_000;
+        let (mut left, mut since_us) = (self.snapshots.count(), time::now_us());
+        while left > 0 && !self.config.manual_background && self.pool.lacks_frames() {
+            thread::sleep_ms(LOOK_MS);
+            let (before, now_us) = (left, time::now_us());
+            left = self.snapshots.count();
+            if left < before || self.snapshots.frees() {
+                since_us = now_us;
+            }
+            if now_us - since_us > VAIN_US {
+                return;
+            }
+        }
     }
 
     /// Trees without a table go, and temporary tables of an earlier life, of which there may be any number: as many as

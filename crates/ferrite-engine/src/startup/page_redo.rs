@@ -9,8 +9,12 @@
 //! to the buffer pool, which redoes a page when it is read, and sweeps over them behind the start
 //! (`ferrite_buffer`'s module `deferred`). Only pages that lack a lot, or that are in memory, are redone at once.
 //!
+//! Without a frame, because no dirty page can be written (a full disk), nobody goes on at once: once that has lasted for a while
+//! the pages that are not in memory are put off, too, in copies, as many as there is memory for. A part of the frames is left
+//! free for what reads pages before the page writers of the engine, and who drops snapshots for room, have started.
+//!
 //! Memory: `limit_bytes` for the first batch, half of it for each of two others. What is put off stays in memory until
-//! the sweep is over.
+//! the sweep is over. What is put off for want of frames: twice `limit_bytes` more, 64 MiB at least.
 //!
 //! Locking: `state` is a leaf, never held over work.
 
@@ -18,18 +22,28 @@ use crate::startup::page_changes::{PageChanges, PagePieces, Retained};
 use crate::startup::page_fates::PageFates;
 use crate::startup::progress::Progress;
 use crate::state::config::RedoLimits;
-use ferrite_buffer::{Pool, RedoOf, RedoStep, Shares};
+use ferrite_buffer::{patiently_unless, Pool, RedoOf, RedoStep, Shares};
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
+use ferrite_sync::{kill_point, thread, time, Arc, Condvar, Mutex};
 use ferrite_tree::apply;
 use ferrite_types::{Error, Lsn, Result};
+use std::rc::Rc;
 
 /// Between two looks at the clock of who waits, in ms.
 const LOOK_MS: u64 = 500;
 
 /// Of a page that lacks more than this, in bytes, the redo is not put off: its reader would wait for long.
 const MOST_PUT_OFF_BYTES: usize = 256 << 10;
+
+/// So long the redo of all pages waits for a frame while no page can be written, in us.
+const WITHOUT_FRAMES_US: u64 = 2_000_000;
+/// One frame of so many is left for what comes behind the redo, up to so many.
+const LEFT_SHARE: usize = 16;
+const MOST_LEFT: usize = 1024;
+/// So many times the memory of a batch may be taken by what is put off because there is none, and so many bytes in any case.
+const LIMITS_WITHOUT_FRAMES: usize = 2;
+const LEAST_WITHOUT_FRAMES_BYTES: usize = 64 << 20;
 
 /// What the redo of pages has done.
 #[derive(Clone, Copy, Default, Debug)]
@@ -59,6 +73,13 @@ struct State {
     over: bool,
 }
 
+/// What a thread has for itself.
+struct Own {
+    steps: Vec<RedoStep>,
+    /// [`Shared::has_waited`].
+    has_waited: Rc<dyn Fn() -> bool>,
+}
+
 struct Shared {
     pool: Arc<Pool>,
     fates: Arc<PageFates>,
@@ -70,6 +91,10 @@ struct Shared {
     stop: AtomicBool,
     redone: AtomicU64,
     put_off: AtomicU64,
+    /// Since when a thread has waited for a frame while no page could be written, in us; 0: none waits.
+    without_frames_us: AtomicU64,
+    /// Bytes that may be put off for want of a frame.
+    may_put_off: AtomicUsize,
 }
 
 /// The threads.
@@ -98,7 +123,10 @@ pub(crate) fn run(
     if changes.pieces.is_empty() && resume >= end {
         return Ok(Redone::default());
     }
-    let workers = Workers::start(pool, fates, limits.threads);
+    // However late the page writer finds out that it can write none, or how many threads take the last ones at a time.
+    let left = pool.reserve((pool.frame_count() / LEFT_SHARE).clamp(1, MOST_LEFT))?;
+    debug_assert!(!left.is_empty(), "no frame is left");
+    let workers = Workers::start(pool, fates, limits);
     let last = |is_last| is_last && limits.puts_off;
     workers.submit(changes, from, last(resume >= end), progress)?;
     progress.redoing((from, resume), end);
@@ -123,11 +151,18 @@ pub(crate) fn run(
         progress.redoing((begun, end), end);
     }
     workers.wait(progress)?;
+    drop(left);
     let shared = &workers.shared;
     Ok(Redone {
         pages: shared.redone.load(Ordering::Relaxed),
         put_off: shared.put_off.load(Ordering::Relaxed),
     })
+}
+
+/// What may be put off for want of frames, in bytes.
+fn without_frames_bytes(limit_bytes: usize) -> usize {
+    let most = limit_bytes.saturating_mul(LIMITS_WITHOUT_FRAMES);
+    most.max(LEAST_WITHOUT_FRAMES_BYTES)
 }
 
 fn look_at(rec: &LogRecord<'_>, progress: &mut Progress, workers: &Workers) {
@@ -137,8 +172,8 @@ fn look_at(rec: &LogRecord<'_>, progress: &mut Progress, workers: &Workers) {
 }
 
 impl Workers {
-    fn start(pool: &Arc<Pool>, fates: &Arc<PageFates>, threads: usize) -> Workers {
-        assert!(threads > 0, "nobody redoes pages");
+    fn start(pool: &Arc<Pool>, fates: &Arc<PageFates>, limits: RedoLimits) -> Workers {
+        assert!(limits.threads > 0, "nobody redoes pages");
         let shared = Arc::new(Shared {
             pool: pool.clone(),
             fates: fates.clone(),
@@ -148,12 +183,14 @@ impl Workers {
             stop: AtomicBool::new(false),
             redone: AtomicU64::new(0),
             put_off: AtomicU64::new(0),
+            without_frames_us: AtomicU64::new(0),
+            may_put_off: AtomicUsize::new(without_frames_bytes(limits.limit_bytes)),
         });
         let one = |_| {
             let shared = shared.clone();
             thread::spawn("ferrite-redo", move || shared.run())
         };
-        let threads = (0..threads).map(one).collect();
+        let threads = (0..limits.threads).map(one).collect();
         Workers { shared, threads }
     }
 
@@ -231,9 +268,13 @@ impl Drop for Workers {
 
 impl Shared {
     /// Body of a thread.
-    fn run(&self) {
+    fn run(self: &Arc<Self>) {
         let mut done = 0;
-        let mut steps = Vec::new();
+        let same = self.clone();
+        let mut own = Own {
+            steps: Vec::new(),
+            has_waited: Rc::new(move || same.has_waited()),
+        };
         loop {
             let batch = {
                 let mut state = self.state.lock();
@@ -246,7 +287,7 @@ impl Shared {
                 done = state.number;
                 state.batch.clone()
             };
-            let result = batch.map_or(Ok(()), |batch| self.redo_batch(&batch, &mut steps));
+            let result = batch.map_or(Ok(()), |batch| self.redo_batch(&batch, &mut own));
             let mut state = self.state.lock();
             if let Err(e) = result {
                 self.stop.store(true, Ordering::SeqCst);
@@ -262,13 +303,13 @@ impl Shared {
     }
 
     /// Pages of the batch, until there is none left.
-    fn redo_batch(&self, batch: &Batch, steps: &mut Vec<RedoStep>) -> Result<()> {
+    fn redo_batch(&self, batch: &Batch, own: &mut Own) -> Result<()> {
         while !self.stop.load(Ordering::Relaxed) {
             let nth = batch.next.fetch_add(1, Ordering::Relaxed);
             let Some(of) = batch.pages.get(nth) else {
                 return Ok(());
             };
-            self.redo_page(&batch.changes, of, steps)?;
+            self.redo_page(&batch.changes, of, own)?;
         }
         Ok(())
     }
@@ -306,12 +347,8 @@ impl Shared {
             .put_off_redo((of.page, of.index), self.fates.blob(of.page), redo, shares)
     }
 
-    fn redo_page(
-        &self,
-        changes: &Arc<PageChanges>,
-        of: &PagePieces,
-        steps: &mut Vec<RedoStep>,
-    ) -> Result<()> {
+    fn redo_page(&self, changes: &Arc<PageChanges>, of: &PagePieces, own: &mut Own) -> Result<()> {
+        let steps = &mut own.steps;
         let (page, from) = (of.page, of.needed().start);
         steps.clear();
         steps.extend(of.needed().map(|nth| {
@@ -324,14 +361,23 @@ impl Shared {
             }
         }));
         let blob = self.fates.blob(page);
-        let redone = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
-            apply::apply_all(changes.ops_of(changes.piece(from + nth)), bytes)
-        });
+        let redo = || {
+            self.pool.redo(page, blob, steps, &mut |nth, bytes| {
+                apply::apply_all(changes.ops_of(changes.piece(from + nth)), bytes)
+            })
+        };
+        let redone = match self.lacks_frames() {
+            true => Err(Error::Interrupted),
+            false => patiently_unless(own.has_waited.clone(), redo),
+        };
         let applied = match redone {
             // The database opens without it: statements that need the page fail. Of a device, one bad sector.
             Err(Error::Corrupt(_) | Error::Io(_)) if self.put_off(changes, of, Shares::Nothing) => {
                 0
             }
+            Err(Error::Interrupted) if self.put_off_for_frames(changes, of) => 0,
+            // It is in memory, or has to come: one of the frames that were left does.
+            Err(Error::Interrupted) => redo()?,
             other => other?,
         };
         assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());
@@ -339,6 +385,43 @@ impl Shared {
             self.redone.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Has the redo waited long enough for a frame? Asked while one of its threads waits, and no page can be written.
+    fn has_waited(&self) -> bool {
+        let now_us = time::now_us();
+        let since_us = &self.without_frames_us;
+        let first = since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
+        first.is_err_and(|since_us| now_us.saturating_sub(since_us) >= WITHOUT_FRAMES_US)
+    }
+
+    /// Is there no frame, for so long that it is not waited for any more?
+    fn lacks_frames(&self) -> bool {
+        let since_us = self.without_frames_us.load(Ordering::Relaxed);
+        if since_us == 0 {
+            return false;
+        }
+        // Not how many are clean: that is a walk over all of them.
+        if self.pool.write_failure().is_some() {
+            return time::now_us().saturating_sub(since_us) >= WITHOUT_FRAMES_US;
+        }
+        self.without_frames_us.store(0, Ordering::Relaxed);
+        false
+    }
+
+    /// As [`Shared::put_off`], for want of a frame, as long as there is memory for that.
+    fn put_off_for_frames(&self, changes: &Arc<PageChanges>, of: &PagePieces) -> bool {
+        let less = |left: usize| left.checked_sub(of.bytes);
+        let (may, relaxed) = (&self.may_put_off, Ordering::Relaxed);
+        if may.fetch_update(relaxed, relaxed, less).is_err() {
+            return false;
+        }
+        let is_put_off = self.put_off(changes, of, Shares::Nothing);
+        match is_put_off {
+            true => drop(self.put_off.fetch_add(1, relaxed)),
+            false => drop(may.fetch_add(of.bytes, relaxed)),
+        }
+        is_put_off
     }
 }
 

@@ -1,13 +1,13 @@
 //! Leaves that recovery has redone in one batch, dropped, and put off in the last: what clients change then is not kept behind
-//! their redo.
+//! their redo. And such a recovery on a full disk.
 
 use crate::common::wide::{delete, insert, place};
-use crate::common::{check, config, give_up, metric};
+use crate::common::{check, config, give_up, metric, take, wait_until};
 use ferrite_engine::{
     Config, Cursor, Engine, IndexSpec, Isolation, ReadMode, Session, SilentCallbacks, Table,
     TableSpec, WaitMode,
 };
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -18,8 +18,8 @@ const ROWS: u64 = 60_000;
 const SMALL_POOL_BYTES: u64 = 4 << 20;
 const LARGE_POOL_BYTES: u64 = 32 << 20;
 
-fn open(disk: &SimStorage, pool_bytes: u64) -> Arc<Engine> {
-    let config = Config {
+fn settings(pool_bytes: u64) -> Config {
+    Config {
         buffer_pool_size_bytes: pool_bytes,
         buffer_pool_size_max_bytes: LARGE_POOL_BYTES,
         log_budget_bytes: 64 << 20,
@@ -27,7 +27,14 @@ fn open(disk: &SimStorage, pool_bytes: u64) -> Arc<Engine> {
         recovery_puts_off: Some(true),
         recovery_memory_bytes: 1 << 20,
         ..config()
-    };
+    }
+}
+
+fn open(disk: &SimStorage, pool_bytes: u64) -> Arc<Engine> {
+    open_with(disk, settings(pool_bytes))
+}
+
+fn open_with(disk: &SimStorage, config: Config) -> Arc<Engine> {
     Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
 }
 
@@ -55,7 +62,17 @@ fn rows(s: &mut Session, t: &Arc<Table>) -> BTreeSet<u64> {
 /// A crash after some rows of each leaf were deleted and then, leaf by leaf, others came; no page was written. Gives the
 /// rows.
 fn crashed(disk: &SimStorage) -> BTreeSet<u64> {
-    let engine = open(disk, LARGE_POOL_BYTES);
+    crashed_with(disk, None)
+}
+
+/// The same. A snapshot of that name, if there is one, was kept before these changes.
+fn crashed_with(disk: &SimStorage, snapshot: Option<&str>) -> BTreeSet<u64> {
+    let mut made = settings(LARGE_POOL_BYTES);
+    if snapshot.is_some() {
+        // Hardly any place is free beside what it holds.
+        made.store_segment_bytes = 8 << 20;
+    }
+    let engine = open_with(disk, made);
     let indexes = vec![
         IndexSpec::new("PRIMARY", true, 1),
         IndexSpec::new("k", false, 1),
@@ -73,6 +90,9 @@ fn crashed(disk: &SimStorage) -> BTreeSet<u64> {
     drop(engine);
     let engine = open(disk, LARGE_POOL_BYTES);
     let t = engine.dict().open_table("d/t").unwrap();
+    if let Some(name) = snapshot {
+        take(&engine, name).unwrap();
+    }
     let mut s = Session::new(&engine, 0, 1);
     for n in in_order(|n| n % 20 == 0) {
         delete(&mut s, &t, n);
@@ -133,5 +153,63 @@ fn what_is_changed_in_a_leaf_of_two_batches_is_not_kept_behind_its_redo() {
     s.commit(false).unwrap();
     check(&engine, &t);
     drop((old, s, t));
+    engine.close().unwrap();
+}
+
+/// No page can be written, and those that the log changes are more than the pool has frames: the database opens, and what
+/// found no frame is redone when it is read.
+#[test]
+fn a_start_on_a_full_disk_needs_no_frame_for_each_page() {
+    let disk = SimStorage::new(62);
+    let before = crashed(&disk);
+    disk.inject_lasting(Fault::Full, "store.0");
+    let engine = open(&disk, SMALL_POOL_BYTES);
+    assert!(metric(&engine, "recovery_pages_left") > 100);
+    let dirty = metric(&engine, "buffer_pool_pages_dirty");
+    assert!(dirty < 256, "no frame is left");
+    engine.set("buffer_pool_size", LARGE_POOL_BYTES).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(rows(&mut s, &t), before);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    assert!(engine.close().is_err());
+    drop(engine);
+    disk.clear_faults();
+    let engine = open(&disk, LARGE_POOL_BYTES);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(rows(&mut s, &t), before);
+    s.commit(false).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+/// A kept snapshot holds the places that pages leave: the database opens, and then it goes.
+#[test]
+fn a_snapshot_gives_way_behind_a_start_on_a_full_disk() {
+    let disk = SimStorage::new(63);
+    let before = crashed_with(&disk, Some("a"));
+    disk.set_capacity(Some(disk.used_bytes()));
+    let config = Config {
+        manual_background: false,
+        ..settings(SMALL_POOL_BYTES)
+    };
+    let engine = open_with(&disk, config);
+    wait_until("the end of the snapshot", || {
+        engine.kept_snapshots().is_empty()
+    });
+    // What it held need not do for all of them.
+    disk.set_capacity(None);
+    wait_until("the end of the redo", || {
+        metric(&engine, "recovery_pages_left") == 0
+    });
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(rows(&mut s, &t), before);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
     engine.close().unwrap();
 }
