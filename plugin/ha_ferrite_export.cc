@@ -28,6 +28,39 @@ static constexpr char kPartEnd[] = ".ferrite.part";
 
 namespace {
 
+/* The first version whose TIMESTAMP goes until 2106. */
+constexpr unsigned kFirstLongMoments = 110500;
+
+/* From 11.5 on, TIMESTAMP goes until 2106 instead of 2038, in the same bytes: living rows of a
+   table WITH SYSTEM VERSIONING end with another moment, and what comes after 2038 is before 1970 on
+   a server that does not know it. The server converts its own tables by the version in their .frm
+   file; an imported one has this server's. Why the rows of a table of such a server mean something
+   else here; NULL: they do not. */
+const char *unlike_moments(const TABLE *table, const char *server) {
+  unsigned major = 0, minor = 0;
+  sscanf(server, "%u.%u", &major, &minor);
+  const bool theirs = major * 10000 + minor * 100 >= kFirstLongMoments;
+  constexpr bool ours = MYSQL_VERSION_ID >= kFirstLongMoments;
+  if (theirs == ours) return nullptr;
+  if (table->versioned())
+    return "is WITH SYSTEM VERSIONING, and its living rows end in another year than those of this"
+           " server (2106 from 11.5 on, 2038 before): it would seem empty. Use mariadb-dump"
+           " --dump-history";
+  if (ours) return nullptr;
+  for (Field *const *field = table->field; *field; field++)
+    if ((*field)->type() == MYSQL_TYPE_TIMESTAMP)
+      return "has a TIMESTAMP column, whose moments after 2038, which there are from 11.5 on, would"
+             " be others here. Use mariadb-dump, or make it DATETIME before FLUSH TABLES ... FOR "
+             "EXPORT";
+  return nullptr;
+}
+
+/* A data directory of an earlier server, before mariadb-upgrade: the file would not tell. */
+bool has_moments_of_before(const TABLE *table) {
+  return MYSQL_VERSION_ID >= kFirstLongMoments && table->versioned() &&
+         table->s->mysql_version < kFirstLongMoments;
+}
+
 /* Where a table's file is. */
 struct ExportedPlace {
   std::string dir, file;
@@ -39,12 +72,23 @@ struct ExportedPlace {
     file = core_name.substr(slash + 1) + kExportedEnd;
   }
   std::string path() const { return dir + "/" + file; }
-  fe_exported_file of(const ferrite::Layout &layout, const std::string &columns) const {
+};
+
+/* What the core asks about a table while it reads or writes its file. */
+struct Traveller {
+  const ferrite::Layout &layout;
+  const TABLE *table;
+  const std::string columns;
+
+  fe_exported_file in(const ExportedPlace &place) const {
     const auto *bytes = reinterpret_cast<const uint8_t *>(columns.data());
-    return {dir.c_str(), file.c_str(), layout_in, &layout, {bytes, columns.size()}};
+    return {place.dir.c_str(), place.file.c_str(), layout_in, this, {bytes, columns.size()}, unfit};
   }
   static uint64_t layout_in(const void *of, const uint32_t *order) {
-    return static_cast<const ferrite::Layout *>(of)->fingerprint_in(order);
+    return static_cast<const Traveller *>(of)->layout.fingerprint_in(order);
+  }
+  static const char *unfit(const void *of, const char *server) {
+    return unlike_moments(static_cast<const Traveller *>(of)->table, server);
   }
 };
 
@@ -187,12 +231,20 @@ int ha_ferrite::export_table(THD *thd) {
         MYF(0), m_share->name.c_str());
     return raised();
   }
+  if (has_moments_of_before(table)) {
+    my_printf_error(
+        ER_ILLEGAL_HA,
+        "Ferrite: table %s is WITH SYSTEM VERSIONING and of a server before 11.5; its "
+        "living rows are not converted yet: run mariadb-upgrade, or ALTER TABLE ... FORCE",
+        MYF(0), m_share->name.c_str());
+    return raised();
+  }
   /* Named twice, by views: it is there already, and goes when the first of them is unlocked. */
   if (m_share->exporter == thd) return 0;
   const ExportedPlace place(m_share->name);
   if (is_too_long(place, table->s->table_name.str)) return raised();
-  const std::string columns = columns_text(thd, table);
-  const fe_exported_file file = place.of(layout(), columns);
+  const Traveller traveller{layout(), table, columns_text(thd, table)};
+  const fe_exported_file file = traveller.in(place);
   /* A snapshot of its own, whatever the statement's isolation is. */
   fe_stmt_begin(m_session, FE_READ_COMMITTED);
   uint64_t bytes = 0;
@@ -247,8 +299,8 @@ int ha_ferrite::discard_or_import_tablespace(my_bool discard) {
 int ha_ferrite::import_table(THD *thd) {
   const ExportedPlace place(m_share->name);
   if (is_too_long(place, table->s->table_name.str)) return raised();
-  const std::string columns = columns_text(thd, table);
-  const fe_exported_file file = place.of(layout(), columns);
+  const Traveller traveller{layout(), table, columns_text(thd, table)};
+  const fe_exported_file file = traveller.in(place);
   fe_stmt_begin(m_session, FE_READ_COMMITTED);
   const fe_code rc =
       fe_table_import(m_session, m_share->name.c_str(), &file, thd, ferrite_ddl_wait_ms(thd));

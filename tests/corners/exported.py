@@ -581,3 +581,39 @@ def scenario_longer_keys_than_the_table_has(env: Env) -> None:
         session.run(f"CHECK TABLE o {how}")
     session.run("DROP TABLE o")
     _sound(session, "t")
+
+
+def _of_other_moments(copy: bytes) -> tuple[bytes, bool]:
+    """The file as if a server of the other side of 11.5 had written it, whose TIMESTAMP ends in another year; and whether that one
+    is the later."""
+    old, new, is_later = (b"10.11.", b"11.05.", True) if b"10.11." in copy[:100] else (b"11.8.", b"10.9.", False)
+    file = bytearray(copy)
+    at = copy.index(old)
+    file[at : at + len(old)] = new
+    _sum_again(file, 0, int.from_bytes(copy[4:8], "little"))
+    return bytes(file), is_later
+
+
+def scenario_of_a_server_whose_moments_end_elsewhere(env: Env) -> None:
+    """From 11.5 on TIMESTAMP ends in 2106, before it in 2038, in the same bytes: a table WITH SYSTEM VERSIONING of the other side
+    seemed empty, and moments after 2038 were before 1970."""
+    session = env.session()
+    for kind, history, refused_if_later, refused_if_earlier in (
+        ("DATETIME", "", False, False),
+        ("TIMESTAMP", "", True, False),
+        ("DATETIME", " WITH SYSTEM VERSIONING", True, True),
+    ):
+        sql = f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, d {kind}) ENGINE=FERRITE{history}"
+        session.run(sql)
+        session.run("INSERT INTO t VALUES (1, '2026-01-01'), (2, '2027-01-01')")
+        copy = _export(env, session).read_bytes()
+        other, is_later = _of_other_moments(copy)
+        for file, refused in ((copy, False), (other, refused_if_later if is_later else refused_if_earlier)):
+            session.run(sql)
+            _place(env, "t").write_bytes(file)
+            equal(session.error("ALTER TABLE t IMPORT TABLESPACE"), 1808 if refused else 0, sql)
+            said = session.warnings()[0][2] if refused else ""
+            equal(session.value("SELECT COUNT(*) FROM t"), 0 if refused else 2, sql)
+            if refused:
+                expect("mariadb-dump" in said and "2038" in said, "says what to do", said)
+            _place(env, "t").unlink(missing_ok=True)

@@ -510,6 +510,8 @@ typedef struct fe_exported_file {
   uint64_t (*layout)(const void *of, const uint32_t *order);
   const void *of;
   fe_slice columns; /* what each column is, for people, each ended by a zero byte; must be equal */
+  /* Why rows of a server of that version would mean something else here; NULL: they do not. */
+  const char *(*unfit)(const void *of, const char *server);
 } fe_exported_file;
 
 /* Writes what a new snapshot sees of the table `name` to the file, for fe_table_import(). `server`:

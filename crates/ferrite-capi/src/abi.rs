@@ -438,6 +438,7 @@ pub struct fe_exported_file {
     pub layout: unsafe extern "C" fn(*const c_void, *const u32) -> u64,
     pub of: *const c_void,
     pub columns: fe_slice,
+    pub unfit: unsafe extern "C" fn(*const c_void, *const c_char) -> *const c_char,
 }
 
 #[repr(C)]

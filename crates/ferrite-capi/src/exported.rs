@@ -9,7 +9,7 @@ use crate::table::{caller, fe_table, table_of};
 use ferrite_engine::{ExportAbout, ImportFrom};
 use ferrite_io::RealStorage;
 use ferrite_types::Result;
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_void, CString};
 use std::path::Path;
 
 /// A file of an exported table.
@@ -24,6 +24,13 @@ impl File<'_> {
     fn layout_in(&self, order: &[u32]) -> u64 {
         // SAFETY: the callback takes what the header says.
         unsafe { (self.about.layout)(self.about.of, order.as_ptr()) }
+    }
+
+    fn unfit(&self, server: &str) -> Option<String> {
+        let server = CString::new(server).ok()?;
+        // SAFETY: likewise; what it gives is a text that stays.
+        let why = unsafe { text((self.about.unfit)(self.about.of, server.as_ptr())) };
+        (!why.is_empty()).then_some(why)
     }
 }
 
@@ -88,6 +95,7 @@ pub unsafe extern "C" fn fe_table_import(
             name: &file.name,
             layout: &|order| file.layout_in(order),
             columns: file.columns,
+            unfit: &|server| file.unfit(server),
         };
         session.import_table(&name, &from, &caller(thd, wait_ms))
     });

@@ -30,7 +30,7 @@ fn layouts() -> Vec<Layout> {
         fe_callbacks: log, is_killed, progress, lock_wait_begin, lock_wait_end, wants_wait_reports, report_wait_for, async_begin, async_done, checkpoint_notify, fatal, current_connection, query_of_waiter, prefer_victim, connection_of_token, newest_key_version, encryption_key, is_shutting_down;
         fe_observer: thread_begins, thread_ends, wait_begins, wait_ends, file_opened, file_begins, file_ends, memory;
         fe_config: abi_version, data_dir, buffer_pool_size_bytes, buffer_pool_size_max_bytes, log_budget_bytes, history_ring_bytes, max_history_bytes, flush_log_at_commit, flush_interval_ms, lock_wait_timeout_ms, purge_threads, write_threads, deadlock_detect, use_direct_io, read_only, compression, simulate_crash_point, next_log_start, snapshot_of, snapshot, second_tier, encrypt, encryption_key_id;
-        fe_exported_file: dir, file, layout, of, columns;
+        fe_exported_file: dir, file, layout, of, columns, unfit;
         fe_backup_plan: dir, base, owner, kept_bytes, bytes_per_s;
         fe_backup_row: state, dir, base, error, id, owner, started_unix_s, position, page_bytes, copied_bytes, kept_log_bytes, withheld_bytes;
         fe_kept_point: binlog_file, binlog_position, gtid, scheduled;

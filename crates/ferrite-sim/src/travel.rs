@@ -125,6 +125,7 @@ fn import(
         name: FILE,
         layout: &|_| LAYOUT,
         columns: b"",
+        unfit: &|_| None,
     };
     let number = engine.commit_number();
     let mut session = Guarded::new(engine, thd);

@@ -39,6 +39,8 @@ pub struct ImportFrom<'a> {
     pub layout: &'a dyn Fn(&[u32]) -> u64,
     /// What each column of that table is, as the file's were written ([`super::ExportAbout`]).
     pub columns: &'a [u8],
+    /// Why rows of a server of that version would mean something else to this one; None: they do not.
+    pub unfit: &'a dyn Fn(&str) -> Option<String>,
 }
 
 /// Trees that no table has yet; they go if none takes them.
@@ -207,6 +209,9 @@ fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<Ve
     }
     if let Some(what) = other_column(&head.columns, from.columns) {
         return misfit(what);
+    }
+    if let Some(why) = (from.unfit)(&head.server) {
+        return misfit(why);
     }
     if head.layout != (from.layout)(&order) {
         return misfit("has other columns, keys or collations".into());

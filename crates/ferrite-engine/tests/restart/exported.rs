@@ -102,6 +102,7 @@ fn import(engine: &Arc<Engine>, from: &dyn Storage, layout: u64) -> Result<(), E
         name: FILE,
         layout: &|_| layout,
         columns: COLUMNS,
+        unfit: &|_| None,
     };
     s.import_table("d/t", &from, &DdlCaller::default())
 }
@@ -230,6 +231,7 @@ fn imported_row_id(id: &[u8]) -> Result<(), Error> {
         name: FILE,
         layout: &|_| LAYOUT,
         columns: COLUMNS,
+        unfit: &|_| None,
     };
     s.import_table("d/h", &from, &DdlCaller::default())?;
     // The next row has a place of its own.
