@@ -42,7 +42,7 @@ std::string database_of(const std::string &core_name) {
   return slash == std::string::npos ? std::string() : core_name.substr(0, slash);
 }
 
-static std::string table_of(const std::string &core_name) {
+std::string table_of(const std::string &core_name) {
   return core_name.substr(core_name.rfind('/') + 1);
 }
 

@@ -23,6 +23,7 @@ namespace ferrite {
 
 /* Parts of a name in the core, "db/table"; a part as users see it. */
 std::string database_of(const std::string &core_name);
+std::string table_of(const std::string &core_name);
 std::string shown(const std::string &file);
 
 /* The foreign keys of a CREATE or ALTER TABLE, as the core wants them. */

@@ -100,6 +100,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
                           ulonglong *first_value, ulonglong *nb_reserved_values) override;
   bool autoinc_lock_mode_stmt_unsafe() const override;
   bool get_error_message(int error, String *buf) override;
+  bool is_fatal_error(int error, uint flags) override;
   bool get_foreign_dup_key(char *child_table, uint child_table_len, char *child_key,
                            uint child_key_len) override;
 
@@ -318,6 +319,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int wait_before_partition_goes(THD *thd);
   int find_dropped(const Alter_inplace_info *info, std::vector<std::string> *names);
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
+  bool is_copy_of_parent() const;
   bool changes_linked_type(Alter_inplace_info *info);
   bool computes_parents_otherwise(TABLE *copy, Alter_info *info);
   static bool is_wrong_for_children(TABLE *form, const HA_CREATE_INFO *info);

@@ -13,6 +13,9 @@ using ferrite::Layout;
 using ferrite::same_name;
 using ferrite::shown;
 
+/* How the names of tables begin that an ALTER TABLE fills. */
+static constexpr char kAlterCopy[] = "#sql-alter-";
+
 /* The links of the table as they are now; NULL: it has none. */
 fe_code ha_ferrite::find_links(const fe_links **out) const {
   *out = nullptr;
@@ -319,6 +322,28 @@ bool ha_ferrite::is_wrong_for_children(TABLE *form, const HA_CREATE_INFO *info) 
   if (!original || original->file->ht != ferrite_hton) return false;
   ha_ferrite *parent = static_cast<ha_ferrite *>(original->file);
   return parent->computes_parents_otherwise(form, info->alter_info);
+}
+
+/* Whether the table is filled by an ALTER TABLE, in the place of one that others refer to, which
+   need not copy it for InnoDB. */
+bool ha_ferrite::is_copy_of_parent() const {
+  const THD *thd = ha_thd();
+  const LEX *lex = thd->lex;
+  if (ferrite::table_of(m_share->name).compare(0, strlen(kAlterCopy), kAlterCopy) || lex->ignore ||
+      lex->alter_info.algorithm(thd) == Alter_info::ALTER_TABLE_ALGORITHM_COPY)
+    return false;
+  const TABLE *original = lex->query_tables ? lex->query_tables->table : nullptr;
+  return original && original->file->ht == ferrite_hton &&
+         original->file->referenced_by_foreign_key();
+}
+
+/* The server takes a duplicate in such a copy for a row that it could leave out, and says of any
+   that no parent is deleted (1834), though without IGNORE it leaves out none. So the duplicate is
+   what it is to say. */
+bool ha_ferrite::is_fatal_error(int error, uint flags) {
+  if (handler::is_fatal_error(error, flags)) return true;
+  const bool duplicate = error == HA_ERR_FOUND_DUPP_KEY || error == HA_ERR_FOUND_DUPP_UNIQUE;
+  return unlikely(duplicate) && is_copy_of_parent();
 }
 
 /* Gives the error if a column of a foreign key becomes longer, or of another charset: by copy, the
