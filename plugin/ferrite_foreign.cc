@@ -167,6 +167,8 @@ ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
     const LEX_CSTRING *to = &s->table_name;
     if (m_alter && thd->lex->name.str) to = &thd->lex->name;
     m_shown.assign(to->str, to->length);
+    m_follows = ferrite_renames_copy(thd) &&
+                info->alter_info->algorithm(thd) != Alter_info::ALTER_TABLE_ALGORITHM_COPY;
   }
   /* CREATE TABLE ... LIKE has those of the other table here. */
   const bool copy = !m_temporary && table_of(name).compare(0, 5, "#sql-") == 0;
@@ -262,7 +264,8 @@ fe_fk_defs ForeignKeys::defs() const {
   memset(&defs, 0, sizeof defs);
   defs.defs = m_defs.data();
   defs.count = static_cast<uint32_t>(m_defs.size());
-  defs.checks = (ferrite_foreign_checks(m_thd) ? 1u : 0u) | (m_thd->is_strict_mode() ? 2u : 0u);
+  defs.checks = (ferrite_foreign_checks(m_thd) ? 1u : 0u) | (m_thd->is_strict_mode() ? 2u : 0u) |
+                (m_follows ? 4u : 0u);
   defs.original = m_original.empty() ? nullptr : m_original.c_str();
   return defs;
 }
@@ -521,6 +524,15 @@ fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, con
    because something follows into them; nothing of it depends on the version of a parent. */
 void ferrite_child_has_come(const std::string &core_name) {
   if (fe_foreign_count(ferrite_engine, core_name.c_str())) sp_cache_invalidate();
+}
+
+bool ferrite_renames_copy(const THD *thd) {
+  return thd_sql_command(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.flags & ALTER_RENAME;
+}
+
+/* The last step of such a statement is that the original goes. */
+void ferrite_parent_has_gone(const THD *thd) {
+  if (ferrite_renames_copy(thd)) sp_cache_invalidate();
 }
 
 bool ferrite_prepare_again(THD *thd) {

@@ -62,6 +62,9 @@ class ForeignKeys {
   std::string m_shown;    /* the table's name as users will see it */
   bool m_alter;
   bool m_temporary;
+  /* Who refers to the original follows to the table's new name. Not if ALGORITHM=COPY is asked for:
+     InnoDB, which copies less, leaves them without a parent then. */
+  bool m_follows = false;
   std::list<std::string> m_texts;
   std::list<std::vector<fe_fk_column>> m_columns;
   std::vector<const Foreign_key *> m_keys;
@@ -87,6 +90,13 @@ fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, con
 /* The table with this name may be a child that statements with a list of tables of their own do not
    know: the routines of all sessions are read again, and open its children too. */
 void ferrite_child_has_come(const std::string &core_name);
+
+/* ALTER TABLE ... RENAME TO, of whatever else. */
+bool ferrite_renames_copy(const THD *thd);
+
+/* A table is dropped. If the session's ALTER TABLE has made a copy with another name of it, that
+   one has its children now. */
+void ferrite_parent_has_gone(const THD *thd);
 
 /* The statement has a list of tables that is older than a child it has to change. True: it will be
    prepared again, and run again. */

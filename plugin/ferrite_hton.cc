@@ -208,8 +208,13 @@ static int is_table_defined(void *, const char *name) {
   return len >= static_cast<int>(sizeof path) || !access(path, F_OK);
 }
 
+/* The server removes no .frm file of what it has put aside and forgotten. */
 static void note_dropped_copy(void *, const char *name) {
   sql_print_information("Ferrite: dropped %s, which an ALTER TABLE had not finished", name);
+  char path[FN_REFLEN + 1];
+  const int len = snprintf(path, sizeof path, "./%s%s", name, reg_ext);
+  if (len < static_cast<int>(sizeof path) && unlink(path) && errno != ENOENT)
+    sql_print_warning("Ferrite: cannot remove %s: %s", path, strerror(errno));
 }
 
 /* Tables that the server does not know, for its log. */
@@ -237,6 +242,19 @@ static void report_unknown_tables() {
       all.count, all.names.c_str(), all.count > Unknown::kNamed ? ", ..." : "");
 }
 
+/* It may be all that there is of a table, if the server was killed while it took an ALTER TABLE
+   back. */
+static void report_table_put_aside(void *, const char *name) {
+  const std::string core_name(name);
+  const std::string database = ferrite::shown(ferrite::database_of(core_name));
+  sql_print_warning(
+      "Ferrite: an ALTER TABLE that was cut off has put table %s aside, and it is not known whether"
+      " another table has its rows. If one has, DROP TABLE `%s`.`#mysql50#%s` removes it; if none "
+      "has,"
+      " RENAME TABLE brings it back from that name",
+      name, database.c_str(), ferrite::table_of(core_name).c_str());
+}
+
 /* What a DDL statement had left when the server ended is gone. What a rewind or a restore has
    brought back of one, the server's own log of DDL does not know. */
 static int hton_ddl_recovery_done(handlerton *) {
@@ -249,6 +267,7 @@ static int hton_ddl_recovery_done(handlerton *) {
     sql_print_warning("Ferrite: cannot drop the tables of an unfinished ALTER TABLE: %s",
                       fe_last_error());
   report_unknown_tables();
+  fe_each_table_put_aside(ferrite_engine, report_table_put_aside, nullptr);
   return 0;
 }
 

@@ -444,7 +444,8 @@ typedef struct {
   const fe_fk_def *defs;
   uint32_t count;
   uint32_t checks;      /* 1: foreign_key_checks: parents must exist, and whoever waits for the table
-                           must fit it; 2: strict SQL mode */
+                           must fit it; 2: strict SQL mode; 4: those that refer to `original` follow
+                           this one to another name */
   const char *original; /* the table that this one is to replace; NULL: none */
 } fe_fk_defs;
 
@@ -489,7 +490,8 @@ fe_code fe_table_wait_for_prepared(fe_engine *engine, const char *name, void *th
    while one goes on; UINT64_MAX: there is no such table, or it cannot be opened. */
 uint64_t fe_table_decided_commits(fe_engine *engine, const char *name);
 /* Drops copies that an ALTER TABLE was filling at the moment to which the database was rewound, or of
-   which a backup was restored, and calls `dropped` for each. `is_defined`: the server knows that
+   which a backup was restored, and what one had put aside when the server was killed if a table has
+   replaced it under another name. Calls `dropped` for each. `is_defined`: the server knows that
    table ("db/table", also of its partitions), which stays. */
 fe_code fe_copies_drop(fe_engine *engine, int (*is_defined)(void *arg, const char *name),
                        void (*dropped)(void *arg, const char *name), void *arg);
@@ -534,6 +536,9 @@ fe_code fe_parts_drop(fe_engine *engine, const char *name, void *thd, uint32_t w
 void fe_each_unknown_table(fe_engine *engine, int (*is_defined)(void *arg, const char *name),
                            void (*each)(void *arg, const char *name, uint64_t partitions),
                            void *arg);
+
+/* What an ALTER TABLE has put aside ("db/#sql-backup-..."): while none is at work, what a crash has left. */
+void fe_each_table_put_aside(fe_engine *engine, void (*each)(void *arg, const char *name), void *arg);
 
 fe_code fe_table_open(fe_engine *engine, const char *name, fe_table **out);
 void fe_table_close(fe_table *table);

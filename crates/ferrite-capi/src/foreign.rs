@@ -73,6 +73,7 @@ pub(crate) unsafe fn new_foreign(defs: &fe_fk_defs) -> Result<NewForeign> {
         original: (!original.is_empty()).then_some(original),
         checks: defs.checks & 1 != 0,
         strict: defs.checks & 2 != 0,
+        follows: defs.checks & 4 != 0,
     })
 }
 

@@ -267,7 +267,13 @@ pub unsafe extern "C" fn fe_copies_drop(
 ) -> fe_code {
     // SAFETY: a valid handle.
     let engine = unsafe { engine_of(engine) };
-    match engine.drop_abandoned_copies(&is_known(is_defined, arg)) {
+    let is_defined = is_known(is_defined, arg);
+    let gone = engine.drop_abandoned_copies(&is_defined);
+    let gone = gone.and_then(|copies| {
+        let originals = engine.drop_replaced(&is_defined)?;
+        Ok([copies, originals].concat())
+    });
+    match gone {
         Ok(names) => {
             for name in names.into_iter().filter_map(|n| CString::new(n).ok()) {
                 // SAFETY: the callback takes what the header says.
@@ -276,6 +282,23 @@ pub unsafe extern "C" fn fe_copies_drop(
             FE_OK
         }
         Err(e) => fail(&e),
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_table_put_aside(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const c_char),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle.
+    let engine = unsafe { engine_of(engine) };
+    for name in engine.tables_put_aside() {
+        if let Ok(name) = CString::new(name) {
+            // SAFETY: the callback takes what the header says.
+            unsafe { each(arg, name.as_ptr()) };
+        }
     }
 }
 

@@ -21,7 +21,9 @@
 use crate::catalog::dictionary::foreign::{AlterForeign, NewForeign};
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
 use crate::catalog::dictionary::index_change::NewIndex;
-use crate::catalog::foreign::{database_of, is_alter_copy, original_of, table_of, whole_table};
+use crate::catalog::foreign::{
+    database_of, is_alter_copy, is_alter_original, original_of, table_of, whole_table,
+};
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
@@ -210,6 +212,35 @@ impl Engine {
         }
         debug_assert!(dropped.iter().all(|name| !self.dict.exists(name)));
         Ok(dropped)
+    }
+
+    /// Drops what an ALTER TABLE with RENAME TO had put aside when the server was killed, which its log of DDL forgets: what a
+    /// table of another name has replaced that the server knows of. Returns the names of those that went. After
+    /// [`Engine::drop_abandoned_copies`].
+    ///
+    /// # Errors
+    /// As [`Engine::drop_table`]; some may be left.
+    pub fn drop_replaced(&self, is_defined: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
+        let mut dropped = Vec::new();
+        for (name, heir) in self.dict.replaced_tables() {
+            if is_defined(&heir) && self.dict.exists(&heir) {
+                self.dict.drop_table(&name, References::None)?;
+                dropped.push(name);
+            }
+        }
+        debug_assert!(dropped.iter().all(|name| !self.dict.exists(name)));
+        Ok(dropped)
+    }
+
+    /// What ALTER TABLE has put aside, "db/#sql-backup-...": while none is at work, what a crash has left of which
+    /// it is not known whether it is needed. In order, without partitions of the same table.
+    pub fn tables_put_aside(&self) -> Vec<String> {
+        let names = self.dict.table_names().into_iter();
+        let aside = names.filter(|name| is_alter_original(name));
+        let mut aside: Vec<String> = aside.map(|name| whole_table(&name).to_owned()).collect();
+        aside.sort_unstable();
+        aside.dedup();
+        aside
     }
 
     fn tell_of_only_copy(&self, name: &str, original: &str) {

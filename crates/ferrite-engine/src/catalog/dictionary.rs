@@ -19,6 +19,7 @@ mod foreign_tests;
 pub(crate) mod index_change;
 pub(crate) mod names;
 mod referring;
+mod replaced;
 mod specs;
 
 use self::specs::{Sizes, Specs};

@@ -147,6 +147,11 @@ pub fn whole_table(table: &str) -> &str {
     end.map_or(table, |end| &table[..end])
 }
 
+/// True for a partition of a table, and for the table that the server keeps a VECTOR INDEX in.
+pub(crate) fn is_part(table: &str) -> bool {
+    whole_table(table) != table || table.contains("#i#")
+}
+
 /// "db" of "db/table".
 pub(crate) fn database_of(table: &str) -> &str {
     table.rsplit_once('/').map_or("", |(db, _)| db)

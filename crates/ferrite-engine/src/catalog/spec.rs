@@ -97,7 +97,8 @@ pub struct TableSpec {
     pub foreign: Option<ForeignPlace>,
     /// What those that refer to it have yet to follow.
     pub pending: Option<Pending>,
-    /// Of a copy (`#sql-...`): the table that it is to take the place of, "db/table".
+    /// Of a copy (`#sql-...`), and of one that has got another name as long as that is there: the table that
+    /// it takes the place of, "db/table". Of a table that is put aside for one: what it was called.
     pub replaces: Option<String>,
 }
 

@@ -30,14 +30,6 @@ impl Dictionary {
         self.create_with_foreign(spec, auto_increment, NewForeign::default())
     }
 
-    /// The table that a copy is to take the place of, "db/table", if it says so.
-    pub(crate) fn replaced_by(&self, copy: &str) -> Option<String> {
-        let state = self.state.lock();
-        let spec = state.specs.get(state.names.get(copy)?)?;
-        debug_assert_eq!(spec.name, copy);
-        spec.replaces.clone()
-    }
-
     /// As [`Dictionary::create_table`], with foreign keys.
     ///
     /// # Errors
@@ -53,6 +45,10 @@ impl Dictionary {
             return Err(Error::Exists);
         }
         spec.replaces = foreign.original.clone().filter(|_| is_copy(&spec.name));
+        let to_follow = spec.replaces.as_ref().filter(|_| foreign.follows);
+        let stamp = self.log.current_lsn().0;
+        spec.pending =
+            to_follow.and_then(|original| state.pending_for_copy(&spec.name, original, stamp));
         let keys = self.admit_new(&mut state, &spec, foreign)?;
         spec.id = TableId(state.next.table);
         spec.created_unix_s = time::unix_us() / 1_000_000;
@@ -292,12 +288,16 @@ impl Dictionary {
         if let Some(table) = &open {
             *table.links.lock() = None;
         }
+        let heir = state.foreign.replaced.remove(name);
         state.gone(name, id);
         state.carried.remove(&id);
         let spec = state.specs.remove(id).ok_or(Error::NotFound)?;
         for index in &spec.indexes {
             let of = state.by_index.remove(&index.id);
             assert_eq!(of, Some(id), "an index of another table is dropped");
+        }
+        if let Some(heir) = heir {
+            self.take_place(&mut state, heir, name);
         }
         debug_assert!(state.is_sound(), "after {id} was dropped");
         drop(state);

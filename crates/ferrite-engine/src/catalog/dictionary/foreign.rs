@@ -24,6 +24,8 @@ pub struct NewForeign {
     pub keys: Vec<(ForeignKey, bool)>,
     /// The table that this one is to replace.
     pub original: Option<String>,
+    /// Those that refer to it are to refer to this one, if that gets another name than it has.
+    pub follows: bool,
     /// Parents must exist, and whoever waits for the table must fit it (`foreign_key_checks`).
     pub checks: bool,
     /// NULL may not follow into a NOT NULL column (strict SQL mode).

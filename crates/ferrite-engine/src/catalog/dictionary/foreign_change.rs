@@ -13,8 +13,8 @@ use super::referring::Owned;
 use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
-    chunk_key, chunks, database_of, decode, encode, is_alter_copy, is_copy, same_name, table_of,
-    ForeignKey, ForeignPlace, Pending,
+    chunk_key, chunks, decode, encode, is_copy, same_name, table_of, ForeignKey, ForeignPlace,
+    Pending,
 };
 use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_sync::{kill_point, mutant, Arc};
@@ -66,7 +66,7 @@ impl State {
                     spec.name
                 ))
             };
-            let owned = keys
+            let owned: Vec<Owned> = keys
                 .ok_or_else(fault)?
                 .into_iter()
                 .map(Owned::new)
@@ -76,18 +76,34 @@ impl State {
                 "{} is loaded twice",
                 spec.name
             );
+            self.take_names(spec.id, &spec.name, &owned);
             self.foreign.set(&spec.name, spec.id, owned);
         }
         let strays = found.into_keys();
         let strays = strays.map(|(id, generation, n)| chunk_key(id, generation, n).to_vec());
         self.strays.extend(strays);
-        let has_pending =
-            |spec: &&TableSpec| spec.pending.is_some() && !mutant!("foreign.pending_not_finished");
-        for spec in specs.iter().filter(has_pending) {
-            self.foreign.unfinished.insert(spec.id);
-            self.follow(spec);
-        }
+        specs.iter().for_each(|spec| self.load_pending(spec));
         Ok(())
+    }
+
+    /// What those that refer to a table have yet to follow, when the dictionary is loaded.
+    fn load_pending(&mut self, spec: &TableSpec) {
+        let replaces = spec.replaces.as_ref();
+        if replaces.is_some_and(|replaced| is_copy(&spec.name) || self.names.contains_key(replaced))
+        {
+            return self.note_held(spec);
+        }
+        if spec.pending.is_none() && replaces.is_none() || mutant!("foreign.pending_not_finished") {
+            return;
+        }
+        if replaces.is_some() {
+            self.release(spec.id);
+        } else {
+            self.foreign.unfinished.insert(spec.id);
+        }
+        if let Some(spec) = self.specs.get(&spec.id).cloned() {
+            self.follow(&spec);
+        }
     }
 
     /// Has the constraints of all children follow the parent's pending change, in memory. Gives the
@@ -143,33 +159,6 @@ impl State {
             let pairs = key.columns.iter_mut().zip(&now.columns);
             pairs.for_each(|((_, other), (_, now))| other.clone_from(now));
         }
-    }
-
-    /// Whether the table may be dropped, or emptied.
-    pub(super) fn check_unreferenced(&self, name: &str, references: References) -> Result<()> {
-        let replaced = references == References::UnlessReplaced && self.is_replaced(name);
-        if references == References::None || replaced {
-            return Ok(());
-        }
-        let whole_database = references == References::OtherDatabases;
-        for child in self.referring_to(name) {
-            let child = self.specs.get(&child).map_or("", |spec| &spec.name);
-            let apart = !whole_database || database_of(child) != database_of(name);
-            if child != name && apart {
-                return Err(Error::Referenced(child.to_string()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there is a copy that is to take the table's place, or one that an earlier version made,
-    /// which does not say of what. For a start only: looks at all tables.
-    fn is_replaced(&self, name: &str) -> bool {
-        debug_assert!(!name.is_empty(), "a table without a name");
-        self.specs.values().any(|spec| match &spec.replaces {
-            Some(replaced) => replaced == name,
-            None => is_alter_copy(&spec.name),
-        })
     }
 }
 
@@ -314,14 +303,14 @@ impl Dictionary {
                 self.rewrite_child(state, child)?;
             }
             debug_assert!(
-                parent.pending.is_some(),
+                parent.pending.is_some() || parent.is_held(),
                 "{} has changed nothing",
                 parent.name
             );
             kill_point!("dict.foreign.followed");
             // A child may be the table itself.
             let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
-            spec.pending = None;
+            (spec.pending, spec.replaces) = (None, None);
             let end = self.put(&record_key(id, 0), &spec.encode())?;
             self.log.flush_to(end);
             state.specs.insert(id, spec);
@@ -354,11 +343,11 @@ impl Dictionary {
         if !is_copy(to) && (how.checks || !is_copy(from)) {
             self.check_named(&state, id, to)?;
         }
+        self.settle(&mut state, id)?;
         let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let mut spec = old.clone();
         spec.name = to.to_string();
-        // It has its place, or is what a copy takes the place of.
-        spec.replaces = None;
+        state.note_place(&mut spec, from);
         let keys = self.renamed_keys(&state, &spec, from, how)?;
         let linked = !is_copy(from) && !is_copy(to);
         if linked && state.foreign.children_of(from).next().is_some() {
@@ -419,7 +408,7 @@ impl Dictionary {
     /// After a table is renamed on disk.
     fn note_renamed(&self, state: &mut State, spec: TableSpec, from: &str, mut keys: Vec<Owned>) {
         let (id, to) = (spec.id, spec.name.clone());
-        let pending = spec.pending.is_some();
+        let pending = spec.pending.is_some() && spec.replaces.is_none();
         let parents = state.parents_of(id);
         state.foreign.forget(from, id);
         let named = state.names.remove(from);
@@ -428,6 +417,7 @@ impl Dictionary {
         assert!(other.is_none(), "{to} is there already");
         // An open instance stays (its trees' structure locks must have no twin); its own copy
         // of the definition keeps the old name, which nothing reads.
+        state.note_held(&spec);
         state.specs.insert(id, spec);
         if is_copy(&to) {
             state.foreign.set(&to, id, keys);
@@ -436,6 +426,7 @@ impl Dictionary {
             for owned in &mut keys {
                 owned.carried = false;
             }
+            state.take_names(id, &to, &keys);
             state.now_named(&to, id, keys);
         }
         if pending {
@@ -463,6 +454,7 @@ impl Dictionary {
         let mut state = self.state.lock();
         self.finish_pending(&mut state)?;
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        self.settle(&mut state, id)?;
         let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let mut spec = match indexes {
             Some(indexes) => Dictionary::with_new_indexes(&old, indexes)?,

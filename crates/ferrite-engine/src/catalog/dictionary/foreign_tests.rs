@@ -225,6 +225,7 @@ fn a_copy_takes_the_place_of_its_original() {
         original: Some("d/c".into()),
         checks: true,
         strict: true,
+        ..NewForeign::default()
     };
     // ALTER TABLE has read that before the parent got another name.
     rename(&engine, "d/p", "d/q");
@@ -604,5 +605,171 @@ fn a_child_that_is_put_aside_is_one_until_the_copy_has_its_name() {
     parent(&engine, "d/c");
     assert_eq!(seen(&engine, "d/p").0, [] as [&str; 0]);
     assert_eq!(p.links_version(), 0);
+    engine.close().unwrap();
+}
+
+const COPY: &str = "d/#sql-alter-7-1";
+const ASIDE: &str = "d/#sql-backup-7-1";
+
+/// A parent with a child, one that refers to itself, and a copy of it.
+fn family_and_copy(engine: &Engine, follows: bool) {
+    let own = |carried| NewForeign {
+        keys: vec![(foreign("own", "d/p", &[("a", "id")]), carried)],
+        ..NewForeign::default()
+    };
+    make(engine, "d/p", own(false)).unwrap();
+    child(engine, "d/c", "d/p", true).unwrap();
+    let copy = NewForeign {
+        original: Some("d/p".into()),
+        follows,
+        ..own(true)
+    };
+    make(engine, COPY, copy).unwrap();
+}
+
+/// The last steps of ALTER TABLE p ..., RENAME TO q. `aside`: with foreign_key_checks the original is put aside.
+fn take_the_name(engine: &Engine, aside: bool) -> Result<()> {
+    let rename = |from, to| engine.dict.rename_table(from, to, &Renaming::default());
+    if aside {
+        rename("d/p", ASIDE)?;
+    }
+    rename(COPY, "d/q")?;
+    let (original, references) = match aside {
+        true => (ASIDE, References::Any),
+        false => ("d/p", References::None),
+    };
+    engine.dict.drop_table(original, references)
+}
+
+fn parents(engine: &Engine) -> Vec<String> {
+    referred(engine).into_values().map(|key| key.1).collect()
+}
+
+/// ALTER TABLE gives a copy another name than its original's: who refers to the original refers to the copy from when the
+/// original is dropped, after which the server takes nothing back.
+#[test]
+fn children_follow_a_copy_when_its_original_goes() {
+    for aside in [true, false] {
+        let disk = SimStorage::new(8);
+        let engine = open(&disk);
+        family_and_copy(&engine, true);
+        take_the_name(&engine, aside).unwrap();
+        assert_eq!(parents(&engine), ["d/q", "d/q"], "{aside}");
+        assert_eq!(seen(&engine, "d/q").0, ["d/c", "d/q"]);
+        assert_eq!(seen(&engine, "d/c").1, [Some("d/q".into())]);
+        assert_eq!(engine.dict.replaced_tables(), []);
+        // The copy is a table as any other.
+        rename(&engine, "d/q", "d/r");
+        engine.close().unwrap();
+        let engine = open(&disk);
+        assert_eq!(parents(&engine), ["d/r", "d/r"], "{aside}: after a restart");
+        engine.close().unwrap();
+    }
+}
+
+/// With ALGORITHM=COPY they keep the name, as in InnoDB.
+#[test]
+fn children_keep_the_name_if_a_copy_was_asked_for() {
+    let engine = open(&SimStorage::new(9));
+    family_and_copy(&engine, false);
+    take_the_name(&engine, true).unwrap();
+    assert_eq!(parents(&engine), ["d/p", "d/p"]);
+    assert_eq!(seen(&engine, "d/c").1, [None]);
+    assert_eq!(engine.dict.replaced_tables(), []);
+    engine.close().unwrap();
+}
+
+/// The server takes the statement back after the copy has its name: the original comes back to its children.
+#[test]
+fn an_alter_that_is_taken_back_leaves_the_children() {
+    let disk = SimStorage::new(10);
+    let engine = open(&disk);
+    family_and_copy(&engine, true);
+    rename(&engine, "d/p", ASIDE);
+    engine
+        .dict
+        .rename_table(COPY, "d/q", &Renaming::default())
+        .unwrap();
+    assert_eq!(seen(&engine, "d/c").1, [Some(ASIDE.into())]);
+    assert_eq!(
+        engine.dict.replaced_tables(),
+        [(ASIDE.to_string(), "d/q".to_string())]
+    );
+    engine.dict.drop_table("d/q", References::Any).unwrap();
+    assert_eq!(engine.dict.replaced_tables(), []);
+    rename(&engine, ASIDE, "d/p");
+    assert_eq!(parents(&engine), ["d/p", "d/p"]);
+    assert_eq!(seen(&engine, "d/p").0, ["d/c", "d/p"]);
+    engine.close().unwrap();
+    let engine = open(&disk);
+    assert_eq!(parents(&engine), ["d/p", "d/p"], "after a restart");
+    engine.close().unwrap();
+}
+
+/// What the server's start does with such a statement that a crash has cut off after the copy was filled, and then the
+/// engine's.
+fn recover_alter(engine: &Engine) -> Vec<String> {
+    match engine.dict.drop_table("d/p", References::UnlessReplaced) {
+        Ok(()) | Err(Error::NotFound) => {}
+        other => panic!("{other:?}"),
+    }
+    let how = Renaming::default();
+    engine.dict.rename_table(COPY, "d/q", &how).unwrap();
+    engine.drop_replaced(&|_| true).unwrap()
+}
+
+/// The power fails at any write of these steps: after the server's recovery the children have the copy, and nothing is left.
+#[test]
+fn a_crash_leaves_no_child_without_the_copy() {
+    let (mut whole, mut left) = (0, 0);
+    for seed in 0..80u64 {
+        let disk = SimStorage::new(seed);
+        let engine = open(&disk);
+        family_and_copy(&engine, true);
+        let aside = seed % 4 != 0;
+        disk.power_off_after(1 + seed / 4 % 16);
+        let done = catch_unwind(AssertUnwindSafe(|| take_the_name(&engine, aside).is_ok()));
+        whole += usize::from(matches!(done, Ok(true)));
+        disk.crash(&mut Rng::new(seed));
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+        drop(engine);
+        let engine = open(&disk);
+        left += recover_alter(&engine).len();
+        assert_eq!(stored(&engine).len(), 2, "seed {seed}");
+        assert_eq!(parents(&engine), ["d/q", "d/q"], "seed {seed}");
+        assert_eq!(seen(&engine, "d/q").0, ["d/c", "d/q"], "seed {seed}");
+        assert_eq!(engine.tables_put_aside(), [] as [&str; 0], "seed {seed}");
+        engine.close().unwrap();
+        let engine = open(&disk);
+        assert_eq!(parents(&engine), ["d/q", "d/q"], "seed {seed}: again");
+        engine.close().unwrap();
+    }
+    assert!(whole > 5 && left > 5, "{whole} whole, {left} left");
+}
+
+/// What is put aside and nobody has replaced may be all that there is of a table.
+#[test]
+fn what_nobody_has_replaced_stays() {
+    let engine = open(&SimStorage::new(11));
+    family_and_copy(&engine, true);
+    rename(&engine, "d/p", ASIDE);
+    assert_eq!(engine.drop_replaced(&|_| true).unwrap(), [] as [&str; 0]);
+    engine.dict.drop_table(COPY, References::Any).unwrap();
+    assert_eq!(engine.drop_replaced(&|_| true).unwrap(), [] as [&str; 0]);
+    assert_eq!(engine.tables_put_aside(), [ASIDE]);
+    // The server does not know the table that has replaced it.
+    make(&engine, "d/x", NewForeign::default()).unwrap();
+    let copy = NewForeign {
+        original: Some("d/x".into()),
+        ..NewForeign::default()
+    };
+    make(&engine, "d/#sql-alter-8-1", copy).unwrap();
+    rename(&engine, "d/x", "d/#sql-backup-8-1");
+    rename(&engine, "d/#sql-alter-8-1", "d/y");
+    assert_eq!(engine.drop_replaced(&|_| false).unwrap(), [] as [&str; 0]);
+    assert_eq!(
+        engine.drop_replaced(&|_| true).unwrap(),
+        ["d/#sql-backup-8-1"]
+    );
     engine.close().unwrap();
 }

@@ -34,6 +34,8 @@ pub(super) struct Foreign {
     names: BTreeMap<(String, String), TableId>,
     /// A table under another name that is about to be replaced under this one.
     stand_ins: BTreeMap<String, TableId>,
+    /// A table that goes when an ALTER TABLE is over, and the one that has its rows under another name.
+    pub(super) replaced: BTreeMap<String, TableId>,
     /// Tables whose children have not all followed a change on disk.
     pub(super) unfinished: BTreeSet<TableId>,
     /// Versions of links given.
@@ -80,6 +82,17 @@ impl Foreign {
             }
         }
         self.of.insert(child, keys);
+    }
+
+    /// A copy that is to be called `name` has these constraints, and so has its original, which is still there: their
+    /// names are no longer the original's.
+    pub(super) fn give_names(&mut self, original: TableId, name: &str, keys: &[Owned]) {
+        for owned in keys {
+            let taken = name_key(name, &owned.key.name);
+            if self.names.get(&taken) == Some(&original) {
+                self.names.remove(&taken);
+            }
+        }
     }
 
     /// The table called `name` has none any more.
@@ -231,6 +244,7 @@ impl State {
         self.foreign.forget(name, id);
         self.foreign.no_stand_in("", id);
         self.foreign.unfinished.remove(&id);
+        self.foreign.replaced.retain(|_, heir| *heir != id);
         debug_assert!(
             self.foreign.of(id).is_empty(),
             "{name} has gone, not its constraints"

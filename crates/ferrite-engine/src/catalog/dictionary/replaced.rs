@@ -1,0 +1,187 @@
+//! Copies that ALTER TABLE gives another name than their original's (`RENAME TO`), and from when on those that refer to
+//! the original refer to them.
+//!
+//! | step of the server's | the copy's definition | what the children have |
+//! | --- | --- | --- |
+//! | makes the copy | replaces the original; that they are to follow it is pending | the original |
+//! | puts the original aside | | the original, which stands in for its name |
+//! | gives the copy the new name | replaces the original, under the name that it has now | the original |
+//! | drops the original | neither | the copy |
+//!
+//! Until it drops the original, the server may take everything back: it drops the copy, whatever that is called, and gives
+//! the original its name. After a crash it only goes forward, and forgets what it has put aside: the copy's
+//! definition proves that this has been replaced ([`Dictionary::replaced_tables`]). With `foreign_key_checks=0` it puts
+//! nothing aside; after a crash it drops the original before the copy has its name.
+//!
+//! Invariant: what is pending in the definition of a table that replaces another one is nobody's to follow yet. The
+//! original's own definition says what it was called when it was put aside.
+//!
+//! Locking: all under the dictionary's `state`.
+
+use super::foreign_change::References;
+use super::referring::Owned;
+use super::{Dictionary, State};
+use crate::catalog::foreign::{
+    database_of, is_alter_copy, is_alter_original, is_copy, is_part, original_of, table_of, Pending,
+};
+use crate::catalog::spec::TableSpec;
+use ferrite_types::{Error, Result, TableId};
+
+impl TableSpec {
+    /// The copy has its name, and its original is there: the server may still take it back.
+    pub(super) fn is_held(&self) -> bool {
+        self.replaces.is_some() && !is_copy(&self.name)
+    }
+}
+
+impl State {
+    /// What is pending for a new copy of that name: those that refer to `original` follow it to another name.
+    pub(super) fn pending_for_copy(
+        &self,
+        copy: &str,
+        original: &str,
+        stamp: u64,
+    ) -> Option<Pending> {
+        // Whoever refers to it by then: one may come while the copy is filled.
+        if is_part(copy) || !self.names.contains_key(original) {
+            return None;
+        }
+        debug_assert!(is_copy(copy) && !is_copy(original), "{copy} of {original}");
+        Some(Pending {
+            stamp,
+            from: original.to_string(),
+            columns: Vec::new(),
+        })
+    }
+
+    /// Has `spec`, the definition of a table that was called `from`, say what it takes the place of under its new name.
+    pub(super) fn note_place(&self, spec: &mut TableSpec, from: &str) {
+        if !is_copy(from) {
+            debug_assert!(spec.replaces.is_none(), "{from} is not settled");
+            spec.replaces = is_alter_original(&spec.name).then(|| from.to_string());
+            return;
+        }
+        let replaced = spec.replaces.take();
+        let is_copys = is_alter_copy(from) && !is_copy(&spec.name);
+        match replaced.filter(|original| is_copys && *original != spec.name) {
+            Some(original) => spec.replaces = self.original_now(from, &original),
+            // It is called as they know it, or has nobody's place.
+            None => spec.pending = None,
+        }
+        debug_assert!(spec.replaces.as_ref() != Some(&spec.name));
+    }
+
+    /// What the original of a copy is called now, if it is there.
+    fn original_now(&self, copy: &str, original: &str) -> Option<String> {
+        if self.names.contains_key(original) {
+            return Some(original.to_string());
+        }
+        let beside = original_of(copy)?;
+        let aside = format!("{}/{}", database_of(original), table_of(&beside));
+        debug_assert!(is_alter_original(&aside), "{aside}");
+        let spec = self.specs.get(self.names.get(&aside)?)?;
+        (spec.replaces.as_deref() == Some(original)).then_some(aside)
+    }
+
+    /// A table of that definition is there: it is to be told when what it replaces goes.
+    pub(super) fn note_held(&mut self, spec: &TableSpec) {
+        let Some(replaced) = spec.replaces.clone().filter(|_| spec.is_held()) else {
+            return;
+        };
+        debug_assert!(replaced != spec.name, "{replaced} replaces itself");
+        self.foreign.replaced.insert(replaced, spec.id);
+    }
+
+    /// The table `id`, called `name`, has constraints of the same names as what it has replaced, if that is there.
+    pub(super) fn take_names(&mut self, id: TableId, name: &str, keys: &[Owned]) {
+        let spec = self.specs.get(&id).filter(|spec| spec.is_held());
+        let replaced = spec.and_then(|spec| self.names.get(spec.replaces.as_ref()?));
+        if let Some(original) = replaced.copied() {
+            assert!(original != id, "{name} replaces itself");
+            self.foreign.give_names(original, name, keys);
+        }
+    }
+
+    /// What `id` has replaced is gone: its children's turn. Not theirs who have another table of that name.
+    pub(super) fn release(&mut self, id: TableId) {
+        self.foreign.replaced.retain(|_, heir| *heir != id);
+        let Some(mut spec) = self.specs.get(&id).cloned() else {
+            return;
+        };
+        debug_assert!(spec.is_held(), "{} has its place", spec.name);
+        let from = spec.pending.as_ref().map(|pending| &pending.from);
+        if from.is_some_and(|from| self.names.contains_key(from)) {
+            spec.pending = None;
+            self.specs.insert(id, spec);
+        }
+        self.foreign.unfinished.insert(id);
+    }
+
+    /// Whether the table may be dropped, or emptied.
+    pub(super) fn check_unreferenced(&self, name: &str, references: References) -> Result<()> {
+        let replaced = references == References::UnlessReplaced && self.is_replaced(name);
+        if references == References::None || replaced {
+            return Ok(());
+        }
+        let whole_database = references == References::OtherDatabases;
+        for child in self.referring_to(name) {
+            let child = self.specs.get(&child).map_or("", |spec| &spec.name);
+            let apart = !whole_database || database_of(child) != database_of(name);
+            if child != name && apart {
+                return Err(Error::Referenced(child.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is a copy that is to take the table's place, or one that an earlier version made,
+    /// which does not say of what. For a start only: looks at all tables.
+    fn is_replaced(&self, name: &str) -> bool {
+        debug_assert!(!name.is_empty(), "a table without a name");
+        self.specs.values().any(|spec| match &spec.replaces {
+            Some(replaced) => replaced == name && !is_alter_original(&spec.name),
+            None => is_alter_copy(&spec.name),
+        })
+    }
+}
+
+impl Dictionary {
+    /// The table that a copy is to take the place of, "db/table", if it says so.
+    pub(crate) fn replaced_by(&self, copy: &str) -> Option<String> {
+        let state = self.state.lock();
+        let spec = state.specs.get(state.names.get(copy)?)?;
+        debug_assert_eq!(spec.name, copy);
+        spec.replaces.clone()
+    }
+
+    /// What an ALTER TABLE has put aside and a table has replaced under another name: that name with it. Only after a
+    /// crash, when the server has finished what it knows of.
+    pub(crate) fn replaced_tables(&self) -> Vec<(String, String)> {
+        let state = self.state.lock();
+        let all = state.foreign.replaced.iter();
+        let aside = all.filter(|(replaced, _)| is_alter_original(replaced));
+        let named = aside.map(|(replaced, heir)| (replaced.clone(), state.name_of(*heir).into()));
+        named.collect()
+    }
+
+    /// The statement that gave the table its name is over, whatever has become of what it replaced.
+    pub(super) fn settle(&self, state: &mut State, id: TableId) -> Result<()> {
+        if !state.specs.get(&id).is_some_and(TableSpec::is_held) {
+            return Ok(());
+        }
+        state.release(id);
+        self.finish_one(state, id)
+    }
+
+    /// What table `id` has replaced was called `replaced`, and is gone.
+    pub(super) fn take_place(&self, state: &mut State, id: TableId, replaced: &str) {
+        let pending = state.specs.get(&id).and_then(|spec| spec.pending.clone());
+        state.release(id);
+        // What fails here is tried again with the next change, and at the next start.
+        let _ = self.finish_one(state, id);
+        let from = pending.map_or_else(|| replaced.to_string(), |pending| pending.from);
+        let name = state.name_of(id).to_string();
+        state.stale_around(id, &from);
+        state.stale_around(id, &name);
+    }
+}
