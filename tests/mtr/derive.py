@@ -8,6 +8,8 @@ from pathlib import Path
 
 from lib.engines import Engine
 from mtr.adapt import adapt
+from mtr.cuts import cut
+from mtr.foreign import has_foreign_keys, not_taken, own_views
 from mtr.tree import Tree
 
 DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts", "innodb", "main")
@@ -63,6 +65,7 @@ class Derivation:
         self.source = tree.mtr / "main" if suite == "main" else tree.mtr / "suite" / suite
         self.target = tree.mtr / "suite" / port_name(suite)
         self.outside: set[Path] = set()
+        self.not_taken = not_taken()
 
     def make(self) -> list[str]:
         """Copy, substitute, drop what is not portable; the names of the tests that remain."""
@@ -77,6 +80,7 @@ class Derivation:
         self._combinations()
         if self.kind.prefix != "innodb":
             adapt(self.suite, self.target)
+            cut(self.suite, self.target, self.tree.places.version)
         self.tree.give(self.target)
         return sorted(t.stem for t in portable)
 
@@ -109,13 +113,16 @@ class Derivation:
     def _portable(self, test: Path) -> bool:
         if OTHERS.search(test.stem):
             return False
+        own_text = test.read_text(encoding="utf-8", errors="surrogateescape")
         text = self._reach(test, set())
         only = ONLY.get(self.suite)
-        if only and not only.search(test.read_text(encoding="utf-8", errors="surrogateescape")):
+        if only and not only.search(own_text):
             return False
         parametrised = "engines.inc" in text
         if not parametrised and not re.search(r"innodb", text, re.IGNORECASE):
             return False
+        if has_foreign_keys(own_text):
+            return f"{self.suite}.{test.stem}" not in self.not_taken
         options = [test.with_name(test.stem + x) for x in (".opt", ".cnf", "-master.opt")]
         text += "".join(o.read_text() for o in options if o.exists())
         own = INNODBS_OWN.get(self.suite)
@@ -128,13 +135,13 @@ class Derivation:
             return name.lower() if found.group(0).islower() else name
 
         for other in DERIVED:
-            text = text.replace(f"suite/{other}/", f"suite/{port_name(other)}/")
+            text = re.sub(rf"(?:\.\./)?suite/{other}/", f"suite/{port_name(other)}/", text)
         for path in self.outside:
             name_of = re.escape(str(path.relative_to(self.tree.mtr)))
             folder = f"suite/{port_name(self.suite)}/{OUTSIDE}/"
             text = re.sub(rf"(source|=)(\s*)({name_of})\b", rf"\1\2{folder}\3", text)
         text = re.sub(rf"^{self.suite}\.", f"{port_name(self.suite)}.", text, flags=re.MULTILINE)
-        return text if self.kind.prefix == "innodb" else NAMES.sub(engine, text)
+        return text if self.kind.prefix == "innodb" else NAMES.sub(engine, own_views(text, self.kind.prefix))
 
     def _combinations(self) -> None:
         block = COMBINATIONS.get(self.suite)
