@@ -343,11 +343,17 @@ impl Dictionary {
         if !is_copy(to) && (how.checks || !is_copy(from)) {
             self.check_named(&state, id, to)?;
         }
-        self.settle(&mut state, id)?;
+        let taken_back = state.is_taken_back(id, to);
+        if !taken_back {
+            self.settle(&mut state, id)?;
+        }
         let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let mut spec = old.clone();
         spec.name = to.to_string();
-        state.note_place(&mut spec, from);
+        match taken_back {
+            true => state.note_taken_back(&mut spec),
+            false => state.note_place(&mut spec, from),
+        }
         let keys = self.renamed_keys(&state, &spec, from, how)?;
         let linked = !is_copy(from) && !is_copy(to);
         if linked && state.foreign.children_of(from).next().is_some() {
@@ -417,6 +423,7 @@ impl Dictionary {
         assert!(other.is_none(), "{to} is there already");
         // An open instance stays (its trees' structure locks must have no twin); its own copy
         // of the definition keeps the old name, which nothing reads.
+        state.foreign.replaced.retain(|_, heir| *heir != id);
         state.note_held(&spec);
         state.specs.insert(id, spec);
         if is_copy(&to) {

@@ -8,8 +8,8 @@
 //! | gives the copy the new name | replaces the original, under the name that it has now | the original |
 //! | drops the original | neither | the copy |
 //!
-//! Until it drops the original, the server may take everything back: it drops the copy, whatever that is called, and gives
-//! the original its name. After a crash it only goes forward, and forgets what it has put aside: the copy's
+//! Until it drops the original, the server may take everything back: it drops the copy, whatever that is called, or gives it
+//! its old name before (the definition file could not be renamed), and gives the original its name. After a crash it only goes forward, and forgets what it has put aside: the copy's
 //! definition proves that this has been replaced ([`Dictionary::replaced_tables`]). With `foreign_key_checks=0` it puts
 //! nothing aside; after a crash it drops the original before the copy has its name.
 //!
@@ -69,6 +69,22 @@ impl State {
             None => spec.pending = None,
         }
         debug_assert!(spec.replaces.as_ref() != Some(&spec.name));
+    }
+
+    /// A copy that has its name, and is to be called `to`, has its old name again.
+    pub(super) fn is_taken_back(&self, id: TableId, to: &str) -> bool {
+        is_alter_copy(to) && self.specs.get(&id).is_some_and(TableSpec::is_held)
+    }
+
+    /// Has `spec`, the definition of a copy that is to have its old name again, say what it is to take the place of, as
+    /// before it had another one.
+    pub(super) fn note_taken_back(&self, spec: &mut TableSpec) {
+        debug_assert!(is_alter_copy(&spec.name), "{} is no copy", spec.name);
+        let replaced = spec.replaces.as_ref();
+        let aside = replaced.and_then(|name| self.specs.get(self.names.get(name)?));
+        let known_as = aside.and_then(|aside| aside.replaces.clone());
+        spec.replaces = known_as.or_else(|| spec.replaces.take());
+        debug_assert!(spec.replaces.as_deref().is_some_and(|name| !is_copy(name)));
     }
 
     /// What the original of a copy is called now, if it is there.
