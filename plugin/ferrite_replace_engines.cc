@@ -20,9 +20,12 @@
 #include "ferrite_replace_engines.h"
 #include "ferrite_vars.h"
 
-static void on_event(MYSQL_THD thd, unsigned int event_class, const void *) {
+static void on_event(MYSQL_THD thd, unsigned int event_class, const void *event) {
   DBUG_ASSERT(event_class == MYSQL_AUDIT_GENERAL_CLASS);
-  if (!thd || !(thd->variables.sql_mode & MODE_NO_ENGINE_SUBSTITUTION)) return;
+  const unsigned int what = static_cast<const mysql_event_general *>(event)->event_subclass;
+  if (what != MYSQL_AUDIT_GENERAL_LOG && what != MYSQL_AUDIT_GENERAL_STATUS) return;
+  /* An applier has the primary's mode for each statement, and is told too late. */
+  if (!thd || thd->slave_thread || !(thd->variables.sql_mode & MODE_NO_ENGINE_SUBSTITUTION)) return;
   plugin_ref enforced = thd->variables.enforced_table_plugin;
   if (enforced && ferrite_hton && plugin_hton(enforced) == ferrite_hton)
     thd->variables.sql_mode &= ~MODE_NO_ENGINE_SUBSTITUTION;

@@ -18,7 +18,7 @@ int ferrite_replace_engines_deinit(void *);
 /* An entry of maria_declare_plugin, after the engine's, whose variables it reads. */
 #define FERRITE_REPLACE_ENGINES_PLUGIN                                                          \
   {                                                                                             \
-    MYSQL_AUDIT_PLUGIN, &ferrite_replace_engines_descriptor, "FERRITE_REPLACE_ENGINES",         \
+    MYSQL_AUDIT_PLUGIN, &ferrite_replace_engines_descriptor, "FERRITE_ENGINE_NAMES",            \
         "The Ferrite developers", "Lets enforce_storage_engine=FERRITE replace engines' names", \
         PLUGIN_LICENSE_GPL, ferrite_replace_engines_init, ferrite_replace_engines_deinit,       \
         FERRITE_VERSION_NUMBER, nullptr, nullptr, FERRITE_VERSION_TEXT,                         \

@@ -265,7 +265,10 @@ void ha_ferrite::begin_statement(THD *thd) {
 static bool leaves_partitions_online(const THD *thd, const TABLE *table) {
   if (!table->part_info || !ferrite::may_copy_online(thd, table)) return false;
   const HA_CREATE_INFO &wanted = thd->lex->create_info;
-  return wanted.used_fields & HA_CREATE_USED_ENGINE && wanted.db_type != ferrite_hton;
+  if (!(wanted.used_fields & HA_CREATE_USED_ENGINE)) return false;
+  /* The server replaces the name in a copy of what was written. */
+  plugin_ref enforced = thd->variables.enforced_table_plugin;
+  return (enforced ? plugin_hton(enforced) : wanted.db_type) != ferrite_hton;
 }
 
 /* The snapshot that the table is copied by must not miss what is prepared. Partitions are copied

@@ -160,9 +160,13 @@ void ferrite_end_online_copy(THD *thd, const std::string &name, const ferrite_wr
   conn->copy.wrong_before = wrong_before;
 }
 
+/* Nobody can use the table meanwhile; but the copy may have taken hours. */
+static constexpr uint64_t check_wait_ms = 5000;
+
 int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
   if (conn->copy.by != thd->query_id) return 0;
-  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, conn->copy.name.c_str(), thd, 0);
+  const fe_code rc =
+      fe_table_wait_for_prepared(ferrite_engine, conn->copy.name.c_str(), thd, check_wait_ms);
   if (rc != FE_OK) {
     if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     return ferrite_table_error(rc, thd);
