@@ -127,6 +127,15 @@ impl Pool {
         *self.changes.shared.lock() = Some(shared);
     }
 
+    /// Pages that the sweep reads behind all others, if they have to be redone.
+    pub fn sweep_these_last(&self, pages: Vec<PageId>) {
+        let mut sweep = self.changes.sweep.lock();
+        let before = sweep.len();
+        let behind = pages.len();
+        sweep.splice(0..0, pages);
+        debug_assert_eq!(sweep.len(), before + behind);
+    }
+
     /// The next pages of the sweep, up to `most`, of those that still have to be redone.
     pub(crate) fn next_of_sweep(&self, most: usize, out: &mut Vec<PageId>) {
         let mut sweep = self.changes.sweep.lock();

@@ -378,11 +378,11 @@ impl Pool {
     }
 
     /// For the places that pages have left. Behind a crash, before the log has threads, the writer does it itself if it finds
-    /// no other places.
+    /// no other places; not where it would wait for a file of the log, for which nobody makes room yet.
     fn have_log_flushed(&self, short: bool) {
         let end = self.log.current_lsn();
         let redoes = self.writer.redo_at.load(Ordering::SeqCst) != u64::MAX;
-        match redoes && short {
+        match redoes && short && self.log.has_files_for(end) {
             true => self.log.flush_to(end),
             false => self.log.request_flush(end),
         }
@@ -446,8 +446,12 @@ impl Pool {
     /// `DiskFull` or `Io`: the rest stays dirty. `Corrupt`: of a page that cannot be read changes stay in
     /// the change buffer; all others are written.
     pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
-        let merged = self.merge_all_below(lsn);
         let mut batch = self.new_write_batch();
+        if self.changes.pages() > 0 && self.is_short_of_room() {
+            // Each leaves a place: else all of them count as pages that are still to find one. What fails does so again below.
+            let _ = self.flush_below_with(lsn, &mut batch);
+        }
+        let merged = self.merge_all_below(lsn);
         let written = self.flush_below_with(lsn, &mut batch);
         self.end_batch(batch);
         merged.and(written)

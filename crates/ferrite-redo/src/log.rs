@@ -365,6 +365,12 @@ impl Log {
         reserve
     }
 
+    /// Are there files for all that is in front of `lsn`? Then to write it waits for no room on the disk.
+    pub fn has_files_for(&self, lsn: Lsn) -> bool {
+        debug_assert!(lsn <= self.current_lsn(), "{lsn} is not written yet");
+        lsn.0 < self.segs.ready_lsn()
+    }
+
     /// The prepared files have room for so many bytes more, and for what was promised.
     #[inline]
     fn has_left(&self, bytes: u64) -> bool {

@@ -129,7 +129,8 @@ impl Engine {
         let end = self.log.current_lsn();
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "closed and not on disk");
-        let flushed = self.pool.flush_all_below(Lsn::MAX);
+        // What fails is tried again, alone.
+        let _ = self.pool.flush_all_below(Lsn::MAX);
         self.join_threads();
         let again = self.pool.flush_all_below(Lsn::MAX);
         // What could not be merged or written is redone.
@@ -138,7 +139,7 @@ impl Engine {
         }
         let checkpoint = self.checkpoint();
         self.end_second_tier();
-        let result = flushed.and(again).and(checkpoint);
+        let result = again.and(checkpoint);
         self.save_warm(true);
         if result.is_ok() {
             self.scrub_before_end();

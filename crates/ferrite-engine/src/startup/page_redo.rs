@@ -27,7 +27,7 @@ use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Condvar, Mutex};
 use ferrite_tree::apply;
-use ferrite_types::{Error, Lsn, Result};
+use ferrite_types::{Error, Lsn, PageId, Result};
 use std::rc::Rc;
 
 /// Between two looks at the clock of who waits, in ms.
@@ -95,6 +95,8 @@ struct Shared {
     without_frames_us: AtomicU64,
     /// Bytes that may be put off for want of a frame.
     may_put_off: AtomicUsize,
+    /// Pages of which some were: a page may be in it several times.
+    for_frames: Mutex<Vec<PageId>>,
 }
 
 /// The threads.
@@ -153,6 +155,11 @@ pub(crate) fn run(
     workers.wait(progress)?;
     drop(left);
     let shared = &workers.shared;
+    // Else nobody would read them while the server is idle.
+    let mut behind = std::mem::take(&mut *shared.for_frames.lock());
+    behind.sort_unstable();
+    behind.dedup();
+    pool.sweep_these_last(behind);
     Ok(Redone {
         pages: shared.redone.load(Ordering::Relaxed),
         put_off: shared.put_off.load(Ordering::Relaxed),
@@ -185,6 +192,7 @@ impl Workers {
             put_off: AtomicU64::new(0),
             without_frames_us: AtomicU64::new(0),
             may_put_off: AtomicUsize::new(without_frames_bytes(limits.limit_bytes)),
+            for_frames: Mutex::new(Vec::new()),
         });
         let one = |_| {
             let shared = shared.clone();
@@ -418,7 +426,10 @@ impl Shared {
         }
         let is_put_off = self.put_off(changes, of, Shares::Nothing);
         match is_put_off {
-            true => drop(self.put_off.fetch_add(1, relaxed)),
+            true => {
+                self.put_off.fetch_add(1, relaxed);
+                self.for_frames.lock().push(of.page);
+            }
             false => drop(may.fetch_add(of.bytes, relaxed)),
         }
         is_put_off
