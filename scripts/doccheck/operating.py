@@ -246,6 +246,9 @@ def _mentioned(tree: Tree) -> list[str]:
     """Settings, status variables and views that other pages for users name."""
     known = set(_settings(tree)) | {f"Ferrite_{name}" for name in metrics(tree)}
     known |= set(_columns(tree))
+    # Plugins of other kinds in the same library.
+    header = tree.text("plugin/ferrite_replace_engines.h")
+    known |= set(re.findall(r'_PLUGIN,[^"]*"(FERRITE_\w+)"', header))
     pages = [p for p in tree.paths if re.match(r"README\.md$|docs/[^/]+\.md$", p)]
     pages += tree.under("docs/operating/", ".md") + tree.under("docs/measured/", ".md")
     scripts = tree.under("scripts/", ".sh") + tree.under("packaging/", "/prerm")
