@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 pub const NAME: &str = "ddl_recovery.log";
 /// How all names end.
 const EXTENSION: &str = "log";
+/// How the name of its copy ends that a start makes of it before it goes on with what is in it, and that stays.
+const COPY: &str = "-backup.log";
 const MAGIC: [u8; 4] = [254, 254, 11, 2];
 /// Of the first block.
 const HEAD: usize = 6;
@@ -54,8 +56,9 @@ fn all_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
+        let is_copy = path.to_string_lossy().ends_with(COPY);
         // A named pipe would be waited for.
-        if path.extension().is_some_and(|e| e == EXTENSION) && path.is_file() {
+        if path.extension().is_some_and(|e| e == EXTENSION) && !is_copy && path.is_file() {
             match File::open(&path) {
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => {}
                 _ => found.push(path),
