@@ -127,15 +127,6 @@ impl Pool {
         *self.changes.shared.lock() = Some(shared);
     }
 
-    /// Pages that the sweep reads behind all others, if they have to be redone.
-    pub fn sweep_these_last(&self, pages: Vec<PageId>) {
-        let mut sweep = self.changes.sweep.lock();
-        let before = sweep.len();
-        let behind = pages.len();
-        sweep.splice(0..0, pages);
-        debug_assert_eq!(sweep.len(), before + behind);
-    }
-
     /// The next pages of the sweep, up to `most`, of those that still have to be redone.
     pub(crate) fn next_of_sweep(&self, most: usize, out: &mut Vec<PageId>) {
         let mut sweep = self.changes.sweep.lock();
@@ -193,9 +184,12 @@ impl Pool {
         !self.changes.sweep.lock().is_empty()
     }
 
-    /// The page is the last one that the sweep reads.
-    pub(crate) fn sweep_last(&self, page: PageId) {
-        self.changes.sweep.lock().insert(0, page);
+    /// The sweep reads these pages behind all others, in this order, if they have to be redone then.
+    pub fn sweep_last(&self, pages: &[PageId]) {
+        let mut sweep = self.changes.sweep.lock();
+        let before = sweep.len();
+        sweep.splice(0..0, pages.iter().rev().copied());
+        debug_assert_eq!(sweep.len(), before + pages.len());
     }
 
     /// What was put off is applied to the bytes of the page, as far as it does not have it. Gives the number

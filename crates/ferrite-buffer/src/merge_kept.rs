@@ -83,8 +83,7 @@ impl Pool {
             merging.unwritten.extend_from_slice(&merging.pages);
             if read.as_ref().is_err_and(|(_, e)| is_for_want_of_a_frame(e)) {
                 // None of them is at fault: they come again.
-                let left = merging.pages.iter().filter(|p| self.changes.has(**p));
-                left.for_each(|page| self.sweep_last(*page));
+                self.sweep_last(&merging.pages);
             }
             // Else it is tried again in the next round.
             let _ = self.write_merged(&mut merging.unwritten);
@@ -171,7 +170,7 @@ impl Pool {
         self.next_of_sweep(SWEEP_PAGES, &mut merging.pages);
         debug_assert!(merging.pages.len() <= SWEEP_PAGES);
         if let Err((page, _)) = self.read_all(&mut merging.work, &merging.pages) {
-            self.sweep_last(page);
+            self.sweep_last(&[page]);
             return None;
         }
         let redone = merging.pages.len();

@@ -447,14 +447,19 @@ impl Pool {
     /// the change buffer; all others are written.
     pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
         let mut batch = self.new_write_batch();
-        if self.changes.pages() > 0 && self.is_short_of_room() {
-            // Each leaves a place: else all of them count as pages that are still to find one. What fails does so again below.
-            let _ = self.flush_below_with(lsn, &mut batch);
-        }
-        let merged = self.merge_all_below(lsn);
-        let written = self.flush_below_with(lsn, &mut batch);
+        // Those that are dirty leave a place each: else all of them count as pages that are still to find one. Where they find
+        // none, nothing is merged.
+        let first = match self.changes.pages() > 0 && self.is_short_of_room() {
+            true => self.flush_below_with(lsn, &mut batch),
+            false => Ok(0),
+        };
+        let all = first.and_then(|first| {
+            let merged = self.merge_all_below(lsn);
+            let written = self.flush_below_with(lsn, &mut batch);
+            merged.and(written).map(|written| first + written)
+        });
         self.end_batch(batch);
-        merged.and(written)
+        all
     }
 
     /// As [`Pool::flush_all_below`], without what is kept. What finds no room at first may find what others have left.

@@ -159,7 +159,7 @@ pub(crate) fn run(
     let mut behind = std::mem::take(&mut *shared.for_frames.lock());
     behind.sort_unstable();
     behind.dedup();
-    pool.sweep_these_last(behind);
+    pool.sweep_last(&behind);
     Ok(Redone {
         pages: shared.redone.load(Ordering::Relaxed),
         put_off: shared.put_off.load(Ordering::Relaxed),

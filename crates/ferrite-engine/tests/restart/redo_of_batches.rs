@@ -156,6 +156,15 @@ fn what_is_changed_in_a_leaf_of_two_batches_is_not_kept_behind_its_redo() {
     engine.close().unwrap();
 }
 
+/// The table has these rows, and no fault.
+fn all_is(engine: &Arc<Engine>, wanted: &BTreeSet<u64>) {
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(engine, 0, 1);
+    assert_eq!(rows(&mut s, &t), *wanted);
+    s.commit(false).unwrap();
+    check(engine, &t);
+}
+
 /// No page can be written, and those that the log changes are more than the pool has frames: the database opens, and what
 /// found no frame is redone when it is read.
 #[test]
@@ -168,21 +177,12 @@ fn a_start_on_a_full_disk_needs_no_frame_for_each_page() {
     let dirty = metric(&engine, "buffer_pool_pages_dirty");
     assert!(dirty < 256, "no frame is left");
     engine.set("buffer_pool_size", LARGE_POOL_BYTES).unwrap();
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(rows(&mut s, &t), before);
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
+    all_is(&engine, &before);
     assert!(engine.close().is_err());
     drop(engine);
     disk.clear_faults();
     let engine = open(&disk, LARGE_POOL_BYTES);
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(rows(&mut s, &t), before);
-    s.commit(false).unwrap();
-    drop((s, t));
+    all_is(&engine, &before);
     engine.close().unwrap();
 }
 
@@ -205,11 +205,6 @@ fn a_snapshot_gives_way_behind_a_start_on_a_full_disk() {
     wait_until("the end of the redo", || {
         metric(&engine, "recovery_pages_left") == 0
     });
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(rows(&mut s, &t), before);
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
+    all_is(&engine, &before);
     engine.close().unwrap();
 }
