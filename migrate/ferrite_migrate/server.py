@@ -77,12 +77,13 @@ class Session:
             raise ConnectionLost(
                 f"cannot connect to {login.place()} as {login.user or 'the default user'}: {words}"
             ) from e
+        # Before the modes: `ferrite_replace_engines` takes NO_ENGINE_SUBSTITUTION from a session that has an engine enforced.
+        if self.value("SELECT @@enforce_storage_engine"):
+            self.run("SET SESSION enforce_storage_engine=NULL")
         for sql in (*SETTINGS, *login.settings):
             self.run(sql)
         with contextlib.suppress(Refused):  # a server without InnoDB does not know it
             self.run(LENIENT)
-        if self.value("SELECT @@enforce_storage_engine"):
-            self.run("SET SESSION enforce_storage_engine=NULL")
         self.id = int(self.value("SELECT CONNECTION_ID()"))
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:

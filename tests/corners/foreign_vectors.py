@@ -133,3 +133,21 @@ def scenario_a_cascade_that_fails_and_a_vector_index(env: Env) -> None:
         session.run("DELETE FROM p")
         equal(session.run(f"SELECT id FROM c ORDER BY {NEAR}"), [], again)
         session.run("DROP TABLE z")
+
+
+def scenario_a_refused_drop_keeps_the_vector_index(env: Env) -> None:
+    """The server drops the index of a parent first, and then the parent: one that is refused had lost its index, and took no
+    rows any more."""
+    if not _has_vectors(env):
+        return
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY, u INT, v VECTOR(2) NOT NULL, VECTOR INDEX v (v)) ENGINE=FERRITE")
+    session.run("CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id)) ENGINE=FERRITE")
+    session.run(f"INSERT INTO p SELECT seq, seq, VEC_FromText(CONCAT('[', seq, ',1]')) FROM seq_1_to_{ROWS}")
+    equal(session.error("DROP TABLE p"), 1451, "a child")
+    session.run("INSERT INTO p VALUES (100, 1, VEC_FromText('[3.5,1]'))")
+    equal(session.run("CHECK TABLE p EXTENDED")[-1][3], "OK", "refused for a child")
+    session.run("DROP TABLE c")
+    found = session.run("SELECT id FROM p ORDER BY VEC_DISTANCE_EUCLIDEAN(v, VEC_FromText('[3.4,1]')) LIMIT 1")
+    equal(found, [(100,)], "by the index")
+    session.run("DROP TABLE p")

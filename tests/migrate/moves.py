@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+
+from ferrite_migrate.server import Login, Session
 
 from migrate import kinds
 from migrate.env import DATABASE, Env, expect, same, uncounted
@@ -204,6 +207,20 @@ def scenario_time_zone(env: Env) -> None:
         checked = env.run("CHECK TABLE zoned EXTENDED")
         expect(checked[-1][3] == "OK", f"{words}: CHECK TABLE", checked)
     same(definitions, env.definitions(), "the definitions are as before")
+
+
+@options("--ferrite-replace-engines=ON")
+def scenario_enforced_engine(env: Env) -> None:
+    "ferrite_replace_engines, for as long as an engine is enforced, takes the mode from a session that refuses another engine."
+    env.databases()
+    env.run("SET GLOBAL enforce_storage_engine=FERRITE")
+    try:
+        session = Session(Login(socket=env.server.socket, user="root"))
+        with contextlib.closing(session.connection):
+            mode = session.value("SELECT @@sql_mode")
+            expect("NO_ENGINE_SUBSTITUTION" in mode, "the program has an engine replaced in silence", mode)
+    finally:
+        env.run("SET GLOBAL enforce_storage_engine=NULL")
 
 
 def scenario_stored_columns(env: Env) -> None:

@@ -173,6 +173,12 @@ impl Engine {
     /// changed the table, `Interrupted` by KILL; `DiskFull`; a page that cannot be read.
     pub fn drop_table(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         self.wait_for_log(Reach::AllButEnds, caller)?;
+        let whole = without_index_mark(name);
+        if whole != name {
+            // The server drops the index first: what keeps the table keeps it, too.
+            self.wait_for_prepared(whole, caller)?;
+            self.dict.check_droppable(whole, caller.references)?;
+        }
         self.wait_for_prepared(name, caller)?;
         self.dict.drop_table(name, caller.references)
     }

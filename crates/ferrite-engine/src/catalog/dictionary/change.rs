@@ -258,6 +258,18 @@ impl Dictionary {
         Ok(())
     }
 
+    /// Whether foreign keys let a table be dropped. One that is not there does not keep anybody.
+    ///
+    /// # Errors
+    /// `Referenced`.
+    pub(crate) fn check_droppable(&self, name: &str, references: References) -> Result<()> {
+        let state = self.state.lock();
+        if !state.names.contains_key(name) {
+            return Ok(());
+        }
+        state.check_unreferenced(name, references)
+    }
+
     /// Drops a table: its record durably, then its trees.
     ///
     /// # Errors

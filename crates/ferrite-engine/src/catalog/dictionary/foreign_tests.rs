@@ -569,6 +569,9 @@ fn a_start_drops_a_parent_only_for_its_copy() {
     assert!(is_refused(drop_after_crash("d/q")), "the copy is in place");
     rename(&engine, "d/q", "d/#sql-backup-1-2");
     assert!(is_refused(drop_after_crash("d/p")), "no copy of it");
+    // A copy's VECTOR INDEX, which a crash has left.
+    make(&engine, "d/#sql-alter-1-4#i#01", NewForeign::default()).unwrap();
+    assert!(is_refused(drop_after_crash("d/p")), "no copy of it");
     // An earlier version made it, and did not say of what.
     make(&engine, "d/#sql-alter-1-3", NewForeign::default()).unwrap();
     drop_after_crash("d/p").unwrap();

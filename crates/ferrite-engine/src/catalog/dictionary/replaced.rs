@@ -151,12 +151,13 @@ impl State {
     }
 
     /// Whether there is a copy that is to take the table's place, or one that an earlier version made,
-    /// which does not say of what. For a start only: looks at all tables.
+    /// which does not say of what. That of a VECTOR INDEX never says it, and those of partitions are of no parent.
+    /// For a start only: looks at all tables.
     fn is_replaced(&self, name: &str) -> bool {
         debug_assert!(!name.is_empty(), "a table without a name");
         self.specs.values().any(|spec| match &spec.replaces {
             Some(replaced) => replaced == name && !is_alter_original(&spec.name),
-            None => is_alter_copy(&spec.name),
+            None => is_alter_copy(&spec.name) && !is_part(&spec.name),
         })
     }
 }
