@@ -74,6 +74,8 @@ PLANTS = {
         (operating.DOCUMENT, r"`trx_id`", "`trx_planted`", "planted"),
         (operating.DOCUMENT, r"### FERRITE_TRX", "### FERRITE_PLANTED", "PLANTED"),
         (operating.DOCUMENT, r"\| page read \|", "| page planted |", "planted"),
+        (operating.DOCUMENT, r"\| row versions \|", "| row planted |", "planted"),
+        (operating.MEMORY, r"\"page changes\"", '"page planted"', "planted"),
         (operating.DOCUMENT, r"`ROW OPERATIONS`, ", "", "section"),
         (
             "docs/operating/backup.md",

@@ -1,5 +1,5 @@
 """What an operator sees, in docs/operating/variables.md: settings with their defaults and ranges, status variables with
-their kind, the views' columns, the reasons to wait, the sections of SHOW ENGINE FERRITE STATUS."""
+their kind, the views' columns, the reasons to wait, the parts of memory, the sections of SHOW ENGINE FERRITE STATUS."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from doccheck.source import (
 )
 
 DOCUMENT = "docs/operating/variables.md"
+MEMORY = "crates/ferrite-engine/src/introspection/memory.rs"
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # The plugin's word for "as much as you like".
 UNBOUNDED = "max_bytes"
@@ -222,6 +223,15 @@ def _reason_faults(tree: Tree, text: str) -> list[str]:
     return both_ways("reason to wait", code, told, DOCUMENT)
 
 
+def _part_faults(tree: Tree, text: str) -> list[str]:
+    """What FERRITE_MEMORY has a row for."""
+    source = without_comments(tree.text(MEMORY))
+    code = set(re.findall(r'\bpart\(\s*"([\w ]+)"', source))
+    rows = table(text, "part", "depends on")
+    told = {name for row in rows for name in row[0].split(", ")}
+    return both_ways("part of memory", code, told, DOCUMENT)
+
+
 def _named(tree: Tree, name: str) -> str:
     """A function's body with its strings in it."""
     kind, _, plain = name.rpartition("::")
@@ -281,6 +291,7 @@ def wrong(tree: Tree) -> list[str]:
         + _status_faults(tree, text)
         + _view_faults(tree, text)
         + _reason_faults(tree, text)
+        + _part_faults(tree, text)
         + _section_faults(tree, text)
         + _mentioned(tree)
     )
