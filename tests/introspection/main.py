@@ -13,7 +13,7 @@ import pymysql
 
 from introspection import stalls
 from introspection.instruments import instruments
-from introspection.memory import memory
+from introspection.memory import adds_up, memory
 from introspection.seen import Failed
 from introspection.seen import eventually as _eventually
 from introspection.seen import expect as _expect
@@ -173,7 +173,7 @@ def main() -> int:
             check(server)
             print(f"{check.__name__.strip('_')}: shown as it is", flush=True)
         server.remove()
-        for fault in (instruments, stalls.stalled_sync, stalls.full_log):
+        for fault in (adds_up, instruments, stalls.stalled_sync, stalls.full_log):
             fault(server.places)
             print(f"{fault.__name__}: shown as it is", flush=True)
     except Failed as e:

@@ -1,17 +1,26 @@
-"""Memory by parts, and the budget that the buffer pool follows."""
+"""Memory by parts, what they add up to, and the budget that the buffer pool follows."""
 
 from __future__ import annotations
 
 import contextlib
+import re
+from pathlib import Path
 from typing import Any
 
 import pymysql
 
-from introspection.seen import Failed, eventually, expect
-from lib.server import Server
+from introspection.seen import Failed, eventually, expect, rows
+from lib.engines import engine
+from lib.places import Places
+from lib.server import Server, home_in_memory
 
 MIB = 1 << 20
 BUDGET = 96 * MIB
+POOL = 256 * MIB
+FULL_ROWS = 300_000
+"""Of a kilobyte: they fill the pool of that size."""
+WITHIN = 0.05
+"""So much of the memory of a process may be unknown to its parts, or known and not there."""
 
 
 def _parts(cursor: Any) -> dict[str, int]:
@@ -80,3 +89,51 @@ def memory(server: Server) -> None:
         limit = cursor.fetchone()
         expect(limit == (4 * ring,), "the history ring", limit)
         cursor.execute(f"SET GLOBAL ferrite_history_ring_size = {ring}")
+
+
+def _resident(server: Server) -> int:
+    """Memory of the server's process, in bytes."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8"))
+    assert found
+    return int(found[1]) * 1024
+
+
+def _without_ferrite(places: Places) -> int:
+    """What a server that does not have the plugin takes."""
+    server = Server(places, engine("innodb"), ["--performance-schema=OFF"], home_in_memory())
+    try:
+        server.start()
+        rows(server, "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'test'")
+        return _resident(server)
+    finally:
+        server.remove()
+
+
+def _must_add_up(server: Server, cursor: Any, without: int, when: str) -> None:
+    """The parts beside what the process has more than a server without the plugin."""
+    parts = _parts(cursor)
+    more, known = _resident(server) - without, sum(parts.values())
+    what = f"{when}: {more} bytes are resident, the parts add up to {known}"
+    expect(abs(more - known) <= WITHIN * more, what, parts)
+
+
+def adds_up(places: Places) -> None:
+    """With a full buffer pool, and with row versions beside it, the parts add up to what the process has."""
+    options = [f"--ferrite-buffer-pool-size={POOL}", "--performance-schema=OFF"]
+    without = _without_ferrite(places)
+    server = Server(places, engine("ferrite"), options, home_in_memory())
+    try:
+        server.start()
+        connection, other = (server.connect(database="test", autocommit=False) for _ in range(2))
+        with contextlib.closing(connection), contextlib.closing(other), connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE wide (id INT PRIMARY KEY, pad VARCHAR(1000))")
+            cursor.execute(f"INSERT INTO wide SELECT seq, REPEAT('x', 950) FROM seq_1_to_{FULL_ROWS}")
+            connection.commit()
+            _must_add_up(server, cursor, without, "a full pool")
+            with other.cursor() as reader:
+                reader.execute("SELECT COUNT(*) FROM wide")
+            cursor.execute(f"UPDATE wide SET pad = REPEAT('y', 950) WHERE id <= {FULL_ROWS // 10}")
+            _must_add_up(server, cursor, without, "row versions for a snapshot")
+        server.stop()
+    finally:
+        server.remove()
