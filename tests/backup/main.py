@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import resource
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +16,14 @@ from typing import Any
 
 import pymysql
 
+from backup.full import full_target, restore_fails
 from backup.measure import measure
+from backup.seen import Contents, Failed, contents_of, must_be_equal
+from backup.seen import one as _one
+from backup.seen import run as _run
+from backup.seen import say as _say
+from backup.tool import beside_the_tool
+from backup.witness import Witness, free_port, primary_options
 from lib.engines import engine
 from lib.places import Places, find_places
 from lib.server import Server, home_in_memory, stop_on_signals
@@ -34,28 +38,12 @@ OPTIONS = [
 KEYS = 4000
 COMPRESSIONS = ["none", "zstd", "lz4"]
 SECONDS_TO_COPY = 60.0
+TOOL_ROWS = 50_000
+WITNESS_EVERY = 5
+"""Rounds; a replica confirms both full backups and increments."""
 ALTERS = threading.Lock()
 """Held by a running ALTER TABLE, and by who blocks DDL and reads tables: an ALTER has its table alone by the time it waits
 for DDL to be allowed again, and whoever reads the table then waits for it."""
-
-
-class Failed(Exception):
-    """Something is not as it must be."""
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _run(*words: str | Path) -> tuple[int, str]:
-    run = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, timeout=300)
-    return run.returncode, run.stdout + run.stderr
-
-
-def _one(cursor: Any, sql: str) -> Any:
-    cursor.execute(sql)
-    row = cursor.fetchone()
-    return row[0] if row else None
 
 
 class Writers:
@@ -142,20 +130,6 @@ class Writers:
             raise Failed(f"a client failed: {self.error}")
 
 
-def contents_of(cursor: Any) -> dict[str, Any]:
-    """A checksum of every table, and what defines it."""
-    cursor.execute("SHOW TABLES FROM test")
-    tables = [row[0] for row in cursor.fetchall()]
-    found = {}
-    for table in tables:
-        cursor.execute(f"CHECKSUM TABLE test.{table} EXTENDED")
-        checksum = cursor.fetchone()[1]
-        cursor.execute(f"SHOW CREATE TABLE test.{table}")
-        text = cursor.fetchone()[1]
-        found[table] = (checksum, text.split(" AUTO_INCREMENT=")[0])
-    return found
-
-
 def _copy_definitions(server: Server, to: Path) -> None:
     """What a tool that copies the rest of an instance takes of a database: .frm files and db.opt."""
     (to / "test").mkdir(parents=True)
@@ -173,7 +147,8 @@ class Taken:
         self.base = base
         self.connection = server.connect(autocommit=True)
         self.cursor = self.connection.cursor()
-        self.truth: dict[str, Any] = {}
+        self.truth: Contents = {}
+        self.gtid = ""
         self.ended_in = 0.0
         home.mkdir()
 
@@ -201,6 +176,7 @@ class Taken:
         reader = self.server.connect(autocommit=True)
         with contextlib.closing(reader), reader.cursor() as cursor:
             self.truth = contents_of(cursor)
+            self.gtid = _one(cursor, "SELECT @@gtid_binlog_pos")
         # Without the time that this test takes to read everything.
         begun = time.monotonic()
         self.cursor.execute("BACKUP STAGE END")
@@ -231,8 +207,8 @@ class Taken:
             self.connection.close()
 
 
-def _compare(places: Places, taken: Taken) -> None:
-    """Restore, open, compare with the truth."""
+def _compare(places: Places, taken: Taken) -> Contents:
+    """Restore, open, compare with the truth. What was restored."""
     server = Server(places, engine("ferrite"), ["--ferrite-log-budget=16M"], home_in_memory())
     try:
         server.create()
@@ -247,17 +223,16 @@ def _compare(places: Places, taken: Taken) -> None:
         server.start()
         connection = server.connect(autocommit=True)
         with contextlib.closing(connection), connection.cursor() as cursor:
-            _look(cursor, taken.truth)
+            found = _look(cursor, taken.truth)
         server.stop()
+        return found
     finally:
         server.remove()
 
 
-def _look(cursor: Any, truth: dict[str, Any]) -> None:
+def _look(cursor: Any, truth: Contents) -> Contents:
     found = contents_of(cursor)
-    if found != truth:
-        different = [t for t in sorted(found.keys() | truth.keys()) if found.get(t) != truth.get(t)]
-        raise Failed("\n".join(f"{t}: {truth.get(t)} at the backup, {found.get(t)} restored" for t in different))
+    must_be_equal(found, truth, "restored", "at the backup")
     if int(_one(cursor, "SELECT SUM(v) FROM test.account")) != KEYS * 1000:
         raise Failed("a transaction is there in part")
     for table in truth:
@@ -265,6 +240,7 @@ def _look(cursor: Any, truth: dict[str, Any]) -> None:
         answers = [row for row in cursor.fetchall() if row[3] != "OK"]
         if answers:
             raise Failed(f"CHECK TABLE {table}: {answers}")
+    return found
 
 
 def fill_tables(server: Server) -> None:
@@ -283,9 +259,18 @@ def _compress(server: Server, number: int) -> None:
             cursor.execute(f"ALTER TABLE {table} COMPRESSION={COMPRESSIONS[way % len(COMPRESSIONS)]}")
 
 
-def under_load(places: Places, server: Server, home: Path, count: int, writers: int, seed: int) -> None:
-    """Backups under load, every second one an increment of the one before."""
+def under_load(
+    places: Places,
+    server: Server,
+    home: Path,
+    count: int,
+    writers: int,
+    seed: int,
+    witness: Witness | None = None,
+) -> None:
+    """Backups under load, every second one an increment of the one before. The witness confirms every fifth, or the last of a few."""
     before: Taken | None = None
+    every = min(WITNESS_EVERY, count)
     for number in range(count):
         _compress(server, number)
         clients = Writers(server, writers, seed + 100 * number)
@@ -301,17 +286,33 @@ def under_load(places: Places, server: Server, home: Path, count: int, writers: 
             clients.stop()
         if state != "COMPLETE":
             raise Failed(f"backup {number}: {state}: {error}")
-        _compare(places, taken)
+        restored = _compare(places, taken)
+        confirmed = witness is not None and number % every == every - 1
+        if witness and confirmed:
+            witness.confirms(taken.gtid, restored)
         pages = (taken.ferrite / "pages").stat().st_size
         kind = "increment" if base else "full"
         _say(
             f"backup {number} ({kind}): {pages >> 10} KiB of pages, {clients.commits} commits beside it,"
             f" BACKUP STAGE END took {taken.ended_in * 1000:.1f} ms"
+            + (f"; a replica stopped at {taken.gtid} has the same" if confirmed else "")
         )
         taken.close()
         if before and base:
             shutil.rmtree(before.home)
         before = taken
+    if witness:
+        witness.sees_a_change(restored)
+
+
+def _rounds(places: Places, server: Server, home: Path, count: int, writers: int, seed: int, port: int) -> None:
+    """Backups under load, with a witness."""
+    witness = Witness(places, port)
+    try:
+        witness.start()
+        under_load(places, server, home, count, writers, seed, witness)
+    finally:
+        witness.close()
 
 
 def _prepared(places: Places, server: Server, home: Path) -> None:
@@ -487,37 +488,7 @@ def _damaged(server: Server, home: Path, seed: int) -> None:
         shutil.rmtree(copy)
     taken.close()
     _say("damaged and missing files are named")
-    _restore_fails(taken.ferrite, home / "again")
-
-
-def _small_files() -> None:
-    """For a program whose disk is to be too small."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
-
-def _restore_fails(backup: Path, into: Path) -> None:
-    """Nothing is left of it, and the next one works; what a killed one leaves is told."""
-    tool, made = os.environ["FERRITE_BACKUP"], into / "#ferrite"
-    command = [tool, "restore", "--quiet", str(backup), "--into", str(into)]
-    into.mkdir()
-    run = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=_small_files)
-    if run.returncode != 2 or made.exists() or "File too large" not in run.stderr:
-        raise Failed(f"restore to a disk that is too small: exit code {run.returncode}: {run.stderr}")
-    made.mkdir()
-    (made / "store.0000").write_bytes(b"cut off")
-    code, text = _run(*command)
-    if code != 2 or "has no whole database in it" not in text:
-        raise Failed(f"restore after one that was killed: exit code {code}: {text}")
-    shutil.rmtree(made)
-    code, text = _run(*command)
-    if code:
-        raise Failed(f"restore: exit code {code}: {text}")
-    code, text = _run(*command)
-    if code != 2 or not text.strip().endswith("#ferrite exists"):
-        raise Failed(f"restore over a database: exit code {code}: {text}")
-    shutil.rmtree(into)
-    _say("a restore that fails leaves nothing")
+    restore_fails(taken.ferrite, home / "again")
 
 
 def main() -> int:
@@ -526,7 +497,9 @@ def main() -> int:
     parser.add_argument("--ci", action="store_true", help="the short version")
     parser.add_argument("--rounds", type=int, help="backups under load (50; 4 with --ci)")
     parser.add_argument("--crashes", type=int, help="kill -9 during a backup (20; 2 with --ci)")
-    parser.add_argument("--writers", type=int, default=0, help="clients that change rows (16; 4 with --ci)")
+    parser.add_argument(
+        "--writers", type=int, default=0, help="clients that change rows (16; 4 with --ci, but in --only measure)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--only", choices=["rounds", "crashes", "rest", "measure"], help="a part of it, without the launcher"
@@ -535,28 +508,31 @@ def main() -> int:
     stop_on_signals()
     places = find_places()
     if options.only == "measure":
-        measure(places, _say)
-        return 0
+        return measure(places, _say, options.ci, options.writers)
     count = options.rounds or (4 if options.ci else 50)
     crashes = options.crashes or (2 if options.ci else 20)
     writers = options.writers or (4 if options.ci else 16)
     home = home_in_memory()
-    server = Server(places, engine("ferrite"), OPTIONS, home / "server")
+    port = free_port()
+    server = Server(places, engine("ferrite"), [*OPTIONS, *primary_options(port)], home / "server")
     work = home / "backups"
     work.mkdir()
     try:
         server.start()
         fill_tables(server)
         if options.only in (None, "rounds"):
-            under_load(places, server, work, count, writers, options.seed)
+            _rounds(places, server, work, count, writers, options.seed, port)
         if options.only in (None, "rest"):
             _prepared(places, server, work)
             _bad_input(server, work)
             _killed(server, work)
+            full_target(server, work)
             _damaged(server, work, options.seed)
         if options.only in (None, "crashes"):
             _crashes(places, server, work, crashes, options.seed)
         server.stop()
+        if options.only is None:
+            _say(f"{writers} clients: {beside_the_tool(writers, TOOL_ROWS)}")
     except Failed as e:
         _say(f"FAILED: {e}\n{server.log_tail()}")
         return 1

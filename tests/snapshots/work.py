@@ -7,9 +7,10 @@ import os
 import subprocess
 from typing import Any
 
-from backup.main import ALTERS, Failed, Writers
-from backup.main import contents_of as contents
+from backup.main import ALTERS, Writers
 from backup.main import fill_tables as fill
+from backup.seen import Failed
+from backup.seen import contents_of as contents
 from lib.server import Server
 
 __all__ = ["ALTERS", "Failed", "Server", "Writers", "contents", "ferrite_check", "fill", "one"]
