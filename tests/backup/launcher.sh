@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # ./ferrite backup and ./ferrite restore: a full backup, an increment, a point in time, and what is refused.
+# --ci: fewer backups are killed.
 set -euo pipefail
 
 ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
 WORK=$(mktemp -d /var/tmp/ferrite-backup.XXXXXXXX)
 chmod 711 "$WORK"
 PORT=$((20000 + RANDOM % 10000))
-PASSED=0 FAILED=0
+PASSED=0 FAILED=0 KILLS=20
+case " $* " in *" --ci "*) KILLS=3 ;; esac
 
 cleanup() {
     local dir
@@ -163,6 +165,90 @@ second_backup() {
     flock -n "$TAKEN"
     expect "into a directory that another one fills" 1 'another ./ferrite is using .*stays' backup "$WORK/stays"
     exec {TAKEN}<&-
+}
+
+# kill_backup HOW TO AFTER: a backup into TO is ended with kill -9 so many ms after it has made its directory: HOW is `all`, everything that
+# it has started; `group`, as a terminal does it: mariadb-backup has a group of its own; or `shell`, the script alone. All of it is gone then.
+kill_backup() {
+    local how=$1 to=$2 pid pids
+    # In a session of its own, by which what it has started is known.
+    setsid "$ROOT/ferrite" backup --dir "$WORK/data" "$to" >"$to.out" 2>&1 &
+    pid=$!
+    until [[ -d $to || ! -e /proc/$pid ]]; do sleep 0.02; done
+    sleep "$(printf '%d.%03d' $(($3 / 1000)) $(($3 % 1000)))"
+    case $how in
+        all)
+            mapfile -t pids < <(pgrep -s "$pid")
+            ((${#pids[@]} == 0)) || kill -9 "${pids[@]}" 2>/dev/null || true
+            ;;
+        group) kill -9 -- "-$pid" 2>/dev/null || true ;;
+        shell) kill -9 "$pid" 2>/dev/null || true ;;
+    esac
+    wait "$pid" 2>/dev/null || true
+    expect "what is left of it ends ($how)" 0 '^$' timeout 60 bash -c "while pgrep -s $pid >/dev/null; do sleep 0.1; done"
+}
+
+# backup_state: what the server says of its last backup, and the bytes that it keeps for it.
+backup_state() {
+    sql "$WORK/data" "SELECT IF(state IN ('WAITING', 'COPYING'), 'RUNS', state), VARIABLE_VALUE FROM information_schema.FERRITE_BACKUP
+        JOIN information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Ferrite_backup_kept_bytes'"
+}
+
+# kill -9 of ./ferrite backup at any moment: the server goes on and keeps nothing for it, its directory is no backup and is refused, and the
+# next backup is sound, with every row.
+killed_backups() {
+    local n to how whole cut=0 served="SET lock_wait_timeout = 20; CREATE TABLE d.l (n INT) ENGINE=InnoDB; DROP TABLE d.l; INSERT INTO d.k (n) VALUES"
+    # A megabyte, so slowly that copying it takes as long as all the rest.
+    sql "$WORK/data" "CREATE TABLE d.k (n INT PRIMARY KEY, pad VARCHAR(250) DEFAULT '') ENGINE=FERRITE;
+        INSERT INTO d.k SELECT seq, REPEAT('x', 250) FROM d.seq_1001_to_5000; SET GLOBAL ferrite_backup_max_rate = 500000"
+    backup "$WORK/k-whole" >"$WORK/k-whole.out" 2>&1 &
+    until [[ -d $WORK/k-whole || ! -e /proc/$! ]]; do sleep 0.02; done
+    whole=$(date +%s%3N)
+    wait "$!" || true
+    whole=$(($(date +%s%3N) - whole))
+    expect "a backup that is not killed" 0 'is complete and verified' cat "$WORK/k-whole.out"
+    for ((n = 0; n < KILLS; n++)); do
+        to=$WORK/k$n
+        read -r how < <(printf '%s\n' all group shell | sed -n "$((n % 3 + 1))p")
+        # Within what it takes behind its directory, by turns rather than by chance alone: no part of it is left out.
+        kill_backup "$how" "$to" $((whole * n / KILLS + RANDOM % (whole / KILLS + 1)))
+        expect "the server goes on after kill $n ($how)" 0 '^$' sql "$WORK/data" "$served ($n)"
+        for _ in {1..100}; do
+            [[ $(backup_state) == RUNS* ]] || break
+            sleep 0.1
+        done
+        expect "nothing of it is left in the server" 0 $'^(FAILED|COMPLETE|NONE)\t0$' backup_state
+        if [[ ! -f $to/backup.info ]]; then
+            cut=$((cut + 1))
+            [[ $(backup_state) != FAILED* ]] || expect "nor in its directory" 0 '^$' find "$to/ferrite" -mindepth 1
+            [[ -z $(ls -A "$to") ]] || expect "its directory is refused" 1 "backup: .*k$n is not empty" backup "$to"
+            expect "it is no backup" 1 'backup.info is missing' restore "$to" --into "$WORK/x"
+        fi
+        rm -rf -- "$to" "$WORK/k-next"
+        expect "the next backup" 0 'is complete and verified' backup "$WORK/k-next"
+    done
+    expect "backups were cut off" 0 '^[1-9]' echo "$cut"
+    sql "$WORK/data" "DROP TABLE d.k; SET GLOBAL ferrite_backup_max_rate = DEFAULT"
+    expect "the last of them is restored" 0 'Restored' restore "$WORK/k-next" --into "$WORK/k-restored"
+    expect "it starts" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$WORK/k-restored" --socket "$WORK/k.sock" --port "$((PORT + 1))"
+    expect "it has every row" 0 "^$KILLS\$" sql "$WORK/k-restored" "SELECT COUNT(*) FROM d.k WHERE n < 1000"
+    expect "it is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/k-restored"
+    rm -rf -- "$WORK"/k-*
+    printf 'launcher: %s of %s backups were cut off by kill -9\n' "$cut" "$KILLS"
+}
+
+# The disk that a backup goes to is full, at either of its parts: said, and nothing is left on it.
+full_disk() {
+    local disk=$WORK/disk
+    mkdir "$disk"
+    mount -t tmpfs -o size=1M,mode=711 tmpfs "$disk" 2>/dev/null || { rmdir "$disk" && echo "no small file system can be mounted here" && return 0; }
+    expect "a backup onto a disk that is too small" 1 'the backup failed: mariadb-backup failed' backup "$disk/b"
+    expect "why is above" 1 'No space left' backup "$disk/b"
+    expect "nothing is left of it" 0 '^$' find "$disk/b" -mindepth 1
+    mount -o remount,size=100M "$disk"
+    expect "with room" 0 'is complete and verified' backup "$disk/b"
+    umount -l "$disk"
+    rmdir "$disk"
 }
 
 # owners DIR: whose a backup and its parts are. The server's account can put nothing beside its own part.
@@ -346,6 +432,8 @@ checks_that_end_otherwise
 taken_meanwhile
 slow_backup
 second_backup
+killed_backups
+full_disk
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
 owners "$WORK/b1"

@@ -10,4 +10,4 @@ RELEASE="${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}/release"
 export FERRITE_BACKUP="$RELEASE/ferrite-backup" FERRITE_CHECK="$RELEASE/ferrite-check"
 case " $* " in *" --help "* | *" -h "* | *" --only "*) exec "$FT_PYTHON" -m backup.main "$@" ;; esac
 "$FT_PYTHON" -m backup.main "$@"
-exec "$FERRITE_ROOT/tests/backup/launcher.sh"
+exec "$FERRITE_ROOT/tests/backup/launcher.sh" "$@"
