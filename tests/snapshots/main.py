@@ -438,6 +438,9 @@ def main() -> int:
     parser.add_argument("--ci", action="store_true", help="the short version")
     parser.add_argument("--rounds", type=int, help="snapshots under load (20; 5 with --ci)")
     parser.add_argument("--crashes", type=int, help="kill -9 of each kind (20; 2 with --ci)")
+    parser.add_argument(
+        "--rows", type=int, default=0, help="rows of --only measure, 1 KB each (5 GB of them; 50 MB with --ci)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parts = ["rounds", "opened", "crashes", "rest", "measure"]
     parser.add_argument("--only", choices=parts, help="a part of it, without the launcher")
@@ -445,8 +448,7 @@ def main() -> int:
     stop_on_signals()
     places = find_places()
     if options.only == "measure":
-        measure(places, _say)
-        return 0
+        return measure(places, _say, options.ci, options.rows)
     count = options.rounds or (5 if options.ci else 20)
     crashes = options.crashes or (2 if options.ci else 20)
     home = home_in_memory()
