@@ -22,7 +22,9 @@ use crate::startup::page_changes::{PageChanges, PagePieces, Retained};
 use crate::startup::page_fates::PageFates;
 use crate::startup::progress::Progress;
 use crate::state::config::RedoLimits;
-use ferrite_buffer::{patiently_unless, Pool, RedoOf, RedoStep, Shares};
+use ferrite_buffer::{
+    is_for_want_of_a_frame, patiently_unless, Pool, RedoOf, RedoStep, Shares,
+};
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Condvar, Mutex};
@@ -170,6 +172,11 @@ pub(crate) fn run(
 fn without_frames_bytes(limit_bytes: usize) -> usize {
     let most = limit_bytes.saturating_mul(LIMITS_WITHOUT_FRAMES);
     most.max(LEAST_WITHOUT_FRAMES_BYTES)
+}
+
+/// Does the redo fail because of that page alone?
+fn is_of_a_page(e: &Error) -> bool {
+    matches!(e, Error::Corrupt(_) | Error::Io(_)) && !is_for_want_of_a_frame(e)
 }
 
 fn look_at(rec: &LogRecord<'_>, progress: &mut Progress, workers: &Workers) {
@@ -357,7 +364,7 @@ impl Shared {
 
     fn redo_page(&self, changes: &Arc<PageChanges>, of: &PagePieces, own: &mut Own) -> Result<()> {
         let steps = &mut own.steps;
-        let (page, from) = (of.page, of.needed().start);
+        let page = of.page;
         steps.clear();
         steps.extend(of.needed().map(|nth| {
             let p = changes.piece(nth);
@@ -368,31 +375,43 @@ impl Shared {
                 creates: p.creates(),
             }
         }));
-        let blob = self.fates.blob(page);
+        let applied = match self.redo_with_frame(changes, of, own) {
+            // The database opens without it: statements that need the page fail. Of a device, one bad sector.
+            Err(e) if is_of_a_page(&e) && self.put_off(changes, of, Shares::Nothing) => 0,
+            other => other?,
+        };
+        let steps = own.steps.len();
+        assert!(applied <= steps, "{applied} of {steps} steps");
+        if applied > 0 {
+            self.redone.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Applies the steps, in a frame that is waited for; or puts the page off for want of one. Gives how many were applied.
+    fn redo_with_frame(
+        &self,
+        changes: &Arc<PageChanges>,
+        of: &PagePieces,
+        own: &Own,
+    ) -> Result<usize> {
+        let (blob, from) = (self.fates.blob(of.page), of.needed().start);
         let redo = || {
-            self.pool.redo(page, blob, steps, &mut |nth, bytes| {
-                apply::apply_all(changes.ops_of(changes.piece(from + nth)), bytes)
-            })
+            self.pool
+                .redo(of.page, blob, &own.steps, &mut |nth, bytes| {
+                    apply::apply_all(changes.ops_of(changes.piece(from + nth)), bytes)
+                })
         };
         let redone = match self.lacks_frames() {
             true => Err(Error::Interrupted),
             false => patiently_unless(own.has_waited.clone(), redo),
         };
-        let applied = match redone {
-            // The database opens without it: statements that need the page fail. Of a device, one bad sector.
-            Err(Error::Corrupt(_) | Error::Io(_)) if self.put_off(changes, of, Shares::Nothing) => {
-                0
-            }
-            Err(Error::Interrupted) if self.put_off_for_frames(changes, of) => 0,
+        match redone {
+            Err(Error::Interrupted) if self.put_off_for_frames(changes, of) => Ok(0),
             // It is in memory, or has to come: one of the frames that were left does.
-            Err(Error::Interrupted) => redo()?,
-            other => other?,
-        };
-        assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());
-        if applied > 0 {
-            self.redone.fetch_add(1, Ordering::Relaxed);
+            Err(Error::Interrupted) => redo(),
+            other => other,
         }
-        Ok(())
     }
 
     /// Has the redo waited long enough for a frame? Asked while one of its threads waits, and no page can be written.
@@ -463,3 +482,7 @@ impl Drop for RedoWriter {
         self.pool.restart_writer();
     }
 }
+
+#[cfg(test)]
+#[path = "page_redo_tests.rs"]
+mod tests;
