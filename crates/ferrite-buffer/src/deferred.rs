@@ -49,12 +49,12 @@ fn kept_of(index: IndexId, blob: BlobState, redo: RedoOf, is_nowhere: bool) -> K
     };
     Kept {
         end,
-        redo: Some(Deferred {
+        redo: Some(Box::new(Deferred {
             least,
             creates,
             is_nowhere,
             records: Some(redo),
-        }),
+        })),
         ..Kept::nothing_of(index, rec)
     }
 }

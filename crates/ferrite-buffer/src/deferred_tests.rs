@@ -154,3 +154,36 @@ fn nothing_is_kept_behind_redo_of_a_leaf_that_was_in_memory() {
     }
     ends_well(&pool);
 }
+
+/// Records of so many bytes.
+struct Many(Lsn, Vec<u8>);
+
+impl CollectedRedo for Many {
+    fn record(&self, nth: usize) -> (Lsn, &[u8]) {
+        // A record each.
+        (Lsn(self.0 .0 + nth as u64), &self.1)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.1.len()
+    }
+}
+
+/// Whoever puts off what there are no frames for counts what its copies take.
+#[test]
+fn copies_take_as_much_as_is_said() {
+    let (pool, at) = pool_in_recovery();
+    let pages: Vec<PageId> = (0..3).map(|_| page_on_disk(&pool)).collect();
+    let mut expected = 0;
+    for (page, (records, bytes)) in pages.into_iter().zip([(1, 1), (3, 20), (100, 30)]) {
+        let redo = RedoOf {
+            all: Arc::new(Many(at.end, vec![7; bytes])),
+            nths: 0..records,
+            span: (at.start, Lsn(at.end.0 + records as u64 - 1)),
+            creates: false,
+        };
+        assert!(pool.put_off_redo((page, INDEX), BlobState::Old, redo, Shares::Nothing));
+        expected += crate::bytes_of_copies(records, records * bytes);
+        assert_eq!(pool.change_buffer().bytes(), expected);
+    }
+}

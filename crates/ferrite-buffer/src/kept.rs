@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Locks of their own for the pages whose ids have the same remainder.
 const SHARDS: usize = 256;
-/// What a page costs here beside its operations, in bytes: its place in two trees.
+/// What a page costs here beside its operations, in bytes: its place in two trees, of which a third is empty.
 const PAGE_COST_BYTES: usize = 160;
+const _: () =
+    assert!(3 * (size_of::<(PageId, Kept)>() + size_of::<(Lsn, PageId)>()) <= 2 * PAGE_COST_BYTES);
 /// Bytes before an operation: where its record ends in the log, and its length.
 const OP_PREFIX_BYTES: usize = 8 + 4;
 /// Pages of one piece of the table of rooms.
@@ -22,6 +24,12 @@ pub type ApplyKept = Box<dyn Fn(&mut [u8], &[u8], &mut Vec<u8>) -> Result<()> + 
 
 /// Applies the operations of one log record to the page's bytes.
 pub type ApplyRedo = Box<dyn Fn(&mut [u8], &[u8]) -> Result<()> + Send + Sync>;
+
+/// What a page takes in memory whose redo is put off in copies: of so many records, with so many bytes of operations in all.
+pub fn bytes_of_copies(records: usize, ops_bytes: usize) -> usize {
+    debug_assert!(records > 0, "redo of no record");
+    PAGE_COST_BYTES + size_of::<Deferred>() + records * OP_PREFIX_BYTES + ops_bytes
+}
 
 /// What is kept for one page.
 pub(crate) struct Kept {
@@ -35,7 +43,7 @@ pub(crate) struct Kept {
     /// Each with its prefix.
     pub(crate) ops: Vec<u8>,
     /// Redo that was put off, before all of `ops`.
-    pub(crate) redo: Option<Deferred>,
+    pub(crate) redo: Option<Box<Deferred>>,
 }
 
 impl Kept {
@@ -52,7 +60,8 @@ impl Kept {
     }
 
     pub(crate) fn cost_bytes(&self) -> usize {
-        PAGE_COST_BYTES + self.ops.capacity()
+        let deferred = self.redo.as_ref().map_or(0, |_| size_of::<Deferred>());
+        PAGE_COST_BYTES + deferred + self.ops.capacity()
     }
 
     /// The page gets its whole content from what is kept: its blob, if it has one, is of no use.
@@ -63,7 +72,7 @@ impl Kept {
     /// The operations in the order of the log, each with the end of its record.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
         let mut rest = self.ops.as_slice();
-        let redo = self.redo.iter().flat_map(Deferred::each);
+        let redo = self.redo.iter().flat_map(|redo| redo.each());
         redo.chain(std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
@@ -87,6 +96,10 @@ impl Kept {
     pub(crate) fn own_redo(&mut self) {
         let later = std::mem::take(&mut self.ops);
         let records = self.redo.as_mut().and_then(|redo| redo.records.take());
+        // Of a whole recovery they are many: no more than they need.
+        let copies = records.iter().flat_map(|records| records.each());
+        let copies: usize = copies.map(|(_, ops)| OP_PREFIX_BYTES + ops.len()).sum();
+        self.ops.reserve_exact(copies + later.len());
         for (end, ops) in records.iter().flat_map(|records| records.each()) {
             self.add_op(end, ops);
         }
@@ -261,7 +274,7 @@ impl ChangeBuffer {
         for of in &self.shards {
             let mut guard = of.shard.lock();
             let shard = &mut *guard;
-            let shares = |kept: &&mut Kept| kept.redo.as_ref().is_some_and(Deferred::is_shared);
+            let shares = |kept: &&mut Kept| kept.redo.as_ref().is_some_and(|redo| redo.is_shared());
             for kept in shard.pages.values_mut().filter(shares) {
                 let before = kept.cost_bytes();
                 kept.own_redo();
@@ -365,12 +378,12 @@ mod tests {
         };
         let mut kept = Kept {
             end: Lsn(106),
-            redo: Some(Deferred {
+            redo: Some(Box::new(Deferred {
                 least: Lsn(5),
                 creates: false,
                 is_nowhere: false,
                 records: Some(records),
-            }),
+            })),
             ..Kept::nothing_of(IndexId(1), Lsn(90))
         };
         kept.push(Lsn(200), &[77, 78]);

@@ -89,7 +89,7 @@ pub use deferred::Shares;
 pub use evict::{is_for_want_of_a_frame, is_patient, patiently, patiently_unless};
 pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
-pub use kept::{ApplyKept, ApplyRedo, ChangeBuffer};
+pub use kept::{bytes_of_copies, ApplyKept, ApplyRedo, ChangeBuffer};
 pub use merge_kept::Merging;
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
 pub use recover::{BlobState, RedoStep};

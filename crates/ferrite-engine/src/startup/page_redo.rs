@@ -23,7 +23,7 @@ use crate::startup::page_fates::PageFates;
 use crate::startup::progress::Progress;
 use crate::state::config::RedoLimits;
 use ferrite_buffer::{
-    is_for_want_of_a_frame, patiently_unless, Pool, RedoOf, RedoStep, Shares,
+    bytes_of_copies, is_for_want_of_a_frame, patiently_unless, Pool, RedoOf, RedoStep, Shares,
 };
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -438,7 +438,8 @@ impl Shared {
 
     /// As [`Shared::put_off`], for want of a frame, as long as there is memory for that.
     fn put_off_for_frames(&self, changes: &Arc<PageChanges>, of: &PagePieces) -> bool {
-        let less = |left: usize| left.checked_sub(of.bytes);
+        let bytes = bytes_of_copies(of.needed().len(), of.bytes) + size_of::<PageId>();
+        let less = |left: usize| left.checked_sub(bytes);
         let (may, relaxed) = (&self.may_put_off, Ordering::Relaxed);
         if may.fetch_update(relaxed, relaxed, less).is_err() {
             return false;
@@ -449,7 +450,7 @@ impl Shared {
                 self.put_off.fetch_add(1, relaxed);
                 self.for_frames.lock().push(of.page);
             }
-            false => drop(may.fetch_add(of.bytes, relaxed)),
+            false => drop(may.fetch_add(bytes, relaxed)),
         }
         is_put_off
     }
