@@ -271,7 +271,8 @@ impl PageChanges {
     }
 
     /// Puts what pages lack in order by page, the pieces of one page as in the log. Gives the pages, in the
-    /// order in which they lie on disk.
+    /// order in which they lie on disk; behind those the ones that are nowhere: each of these needs a place that nobody leaves,
+    /// and where there is none those on disk, one after the other, need not wait for it.
     ///
     /// Counted, not sorted: the pieces are passed over in the order in which they lie in memory.
     pub(crate) fn in_order(&mut self, store: &Store, fates: &PageFates) -> Vec<PagePieces> {
@@ -296,7 +297,8 @@ impl PageChanges {
         }
         let place = |of: &PagePieces| {
             let word = store.directory().get(of.page);
-            word.as_location().map_or(0, |at| at.granule() + 1)
+            let on_disk = word.as_location().filter(|at| !at.is_none());
+            on_disk.map_or(u64::MAX, |at| at.granule())
         };
         pages.sort_by_cached_key(place);
         let all: usize = pages.iter().map(|of| of.nths.len()).sum();
@@ -406,6 +408,9 @@ impl Retained {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{create, insert, open, out_of_memory};
+    use crate::transaction::session::Session;
+    use ferrite_io::sim::SimStorage;
     use ferrite_tree::op;
 
     const INDEX: IndexId = IndexId(3);
@@ -485,5 +490,36 @@ mod tests {
             assert_eq!(starts, (from..=read).collect::<Vec<_>>(), "page {page}");
             pieces.for_each(|p| assert!(is_whole(changes, p, 3)));
         }
+    }
+    /// On a full disk these keep no page from being redone that leaves a place for its next.
+    #[test]
+    fn pages_that_are_nowhere_come_last() {
+        let disk = SimStorage::new(1);
+        let engine = open(&disk);
+        let table = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        (0..2000).for_each(|n| insert(&mut s, &table, n, 1));
+        s.commit(false).unwrap();
+        let tree = table.tree(0);
+        let keys = [1500u64, 1000, 500];
+        let on_disk = keys.map(|key| tree.leaf(&key.to_be_bytes()).unwrap().page_id());
+        on_disk
+            .iter()
+            .for_each(|page| out_of_memory(&engine, *page));
+        let nowhere = engine.pool.alloc_page(tree.index());
+        let pages = [nowhere, on_disk[0], on_disk[1], on_disk[2]];
+        let mut changes = PageChanges::default();
+        let body = body(&pages.map(|page| page.0), 1);
+        changes.add(&record(&body, 1), &mut |_| true).unwrap();
+        let in_order = changes.in_order(&engine.store, &PageFates::default());
+        let in_order: Vec<PageId> = in_order.iter().map(|of| of.page).collect();
+        let place = |page: &PageId| engine.store.directory().get(*page).as_location();
+        let granules = in_order[..3]
+            .iter()
+            .map(|page| place(page).unwrap().granule());
+        assert!(granules.is_sorted(), "not as they lie on disk");
+        assert_eq!(in_order[3], nowhere);
+        drop((s, table));
+        engine.close().unwrap();
     }
 }
