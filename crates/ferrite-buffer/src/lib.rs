@@ -15,7 +15,7 @@
 //! - `kept`, `change_buffer`, `merge_kept`: changes of leaves that are not in memory, and the reading of those leaves in time.
 //! - `row_cache`, `single_row`: single rows of leaves that are not in memory.
 //! - `dirty_queue`: what is written first. `writer_state`, `write_copy`, `write`: write-back in batches, map
-//!   deltas, the writer thread. `room`: the same on a full disk.
+//!   deltas, the writer thread; `flush`: in the caller's. `room`: the same on a full disk.
 //!
 //! # Invariants
 //! 1. A page's directory word names its frame while it is resident; only the holder of the
@@ -54,6 +54,7 @@ mod deferred;
 mod delta_tests;
 mod dirty_queue;
 mod evict;
+mod flush;
 mod frame;
 mod frames;
 mod free_frames;

@@ -13,6 +13,7 @@
 
 use crate::ahead_state::together;
 use crate::evict::is_for_want_of_a_frame;
+use crate::flush::SoFar;
 use crate::frame::Kind;
 use crate::pool::Pool;
 use crate::read_ahead::Work;
@@ -147,7 +148,8 @@ impl Pool {
         let frame_of = |page: PageId| self.store.directory().get(page).as_frame();
         let mut batch = self.new_write_batch();
         let frames = pages.len();
-        let written = self.write_frames(frames, |nth| frame_of(pages[nth]), &mut batch, &mut 0);
+        let of = |nth: usize| frame_of(pages[nth]);
+        let written = self.write_frames(frames, of, &mut batch, &mut SoFar::default());
         self.end_batch(batch);
         if let Err(e) = &written {
             self.note_failure(e);

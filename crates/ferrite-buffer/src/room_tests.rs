@@ -15,6 +15,7 @@ use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::Arc;
 use ferrite_types::format::record_kind;
 use ferrite_types::{Lsn, PageId, PAGE_BYTES};
+use std::cell::Cell;
 
 /// Pages that lack something. The pool has 256 frames.
 const PAGES: usize = 300;
@@ -259,13 +260,10 @@ fn new_random_leaf(pool: &Pool, rng: &mut Rng) -> PageId {
     page
 }
 
-/// 64 pages do not fit, and eight do: those leave places for the next.
-#[test]
-fn what_is_written_now_finds_the_places_that_others_leave() {
-    let disk = SimStorage::new(36);
-    let pool = pool_on(&disk);
+/// 64 dirty pages, and places for about eight of them. Gives also what the files are filled with.
+fn with_few_places(pool: &Pool, disk: &SimStorage) -> (Vec<PageId>, Vec<Location>) {
     let mut rng = Rng::new(1);
-    let pages: Vec<PageId> = (0..64).map(|_| new_random_leaf(&pool, &mut rng)).collect();
+    let pages: Vec<PageId> = (0..64).map(|_| new_random_leaf(pool, &mut rng)).collect();
     pool.flush_all_below(Lsn::MAX).unwrap();
     for page in &pages {
         let mut guard = pool.exclusive(*page).unwrap().unwrap();
@@ -273,13 +271,47 @@ fn what_is_written_now_finds_the_places_that_others_leave() {
         guard.bytes_mut()[40] = 7;
     }
     disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
-    let filled_with = leave_free(&pool, &disk, 4);
+    let filled_with = leave_free(pool, disk, 4);
+    (pages, filled_with)
+}
+
+/// 64 pages do not fit, and eight do: those leave places for the next.
+#[test]
+fn what_is_written_now_finds_the_places_that_others_leave() {
+    let disk = SimStorage::new(36);
+    let pool = pool_on(&disk);
+    let (pages, filled_with) = with_few_places(&pool, &disk);
     let written = pool.flush_all_below(Lsn::MAX);
     assert_eq!(written, Ok(pages.len()));
     assert_eq!(pool.dirty_pages(), 0);
     assert!(pages.iter().all(|page| text_of(&pool, *page) == 7));
     pool.log().flush_to(pool.log().current_lsn());
     pool.store().reclaim(pool.log().durable_lsn());
+    check_space(&pool, &filled_with);
+}
+
+/// A large pool, and places for a few pages at a time: it goes on where it was. It begins once more for what others had in
+/// their hands.
+#[test]
+fn frames_are_gone_over_twice_however_few_places_there_are() {
+    /// Frames without a dirty page, in front of them.
+    const CLEAN: usize = 100_000;
+    let disk = SimStorage::new(37);
+    let pool = pool_on(&disk);
+    let (pages, filled_with) = with_few_places(&pool, &disk);
+    let looks = Cell::new(0);
+    let frame = |nth: usize| {
+        looks.set(looks.get() + 1);
+        let page = pages[nth.checked_sub(CLEAN)?];
+        pool.store().directory().get(page).as_frame()
+    };
+    let mut batch = pool.new_write_batch();
+    let written = pool.write_as_places_come(CLEAN + pages.len(), frame, &mut batch);
+    pool.end_batch(batch);
+    assert_eq!(written, Ok(pages.len()));
+    assert_eq!(pool.dirty_pages(), 0);
+    let again = looks.get() - 2 * CLEAN;
+    assert!(again < 20 * pages.len(), "{again} looks beyond two each");
     check_space(&pool, &filled_with);
 }
 

@@ -22,7 +22,7 @@ use ferrite_store::{Batch, Location, Placed, Store, StoredBlob};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds ...
 const PAUSE_US: u64 = 20_000;
@@ -37,9 +37,6 @@ const RETIRED_SHARE: u64 = 8;
 /// ... within these bounds.
 const RETIRED_LEAST_BYTES: u64 = 8 << 20;
 const RETIRED_MOST_BYTES: u64 = 64 << 20;
-/// Where not all that is to be written has room, the places of so many pages are worth a flush of the log, after which others
-/// may have them: one page at a time would take minutes.
-const LEAST_LEFT_PAGES: usize = 8;
 
 /// One page of a batch between copy and completion.
 pub(crate) struct Copied {
@@ -438,99 +435,6 @@ impl Pool {
         self.writer.flush_below.store(lsn.0, Ordering::SeqCst);
         self.dirty_queue.put_overdue_first(&self.frames, lsn);
         self.writer.wake();
-    }
-
-    /// Writes every page first changed before `lsn` now, in the calling thread.
-    ///
-    /// # Errors
-    /// `DiskFull` or `Io`: the rest stays dirty. `Corrupt`: of a page that cannot be read changes stay in
-    /// the change buffer; all others are written.
-    pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
-        let mut batch = self.new_write_batch();
-        // Those that are dirty leave a place each: else all of them count as pages that are still to find one. Where they find
-        // none, nothing is merged.
-        let first = match self.changes.pages() > 0 && self.is_short_of_room() {
-            true => self.flush_below_with(lsn, &mut batch),
-            false => Ok(0),
-        };
-        let all = first.and_then(|first| {
-            let merged = self.merge_all_below(lsn);
-            let written = self.flush_below_with(lsn, &mut batch);
-            merged.and(written).map(|written| first + written)
-        });
-        self.end_batch(batch);
-        all
-    }
-
-    /// As [`Pool::flush_all_below`], without what is kept. What finds no room at first may find what others have left.
-    pub(crate) fn flush_below_with(&self, lsn: Lsn, batch: &mut WriteBatch) -> Result<usize> {
-        let due = |nth: usize| {
-            let frame = self.frame(nth as u32);
-            let is_due = frame.rec_lsn().is_some_and(|rec| rec < lsn) && frame.page().0 != 0;
-            is_due.then_some(nth as u32)
-        };
-        let (mut written, mut before) = (0, 0);
-        loop {
-            match self.write_frames(self.frame_count(), due, batch, &mut written) {
-                Ok(()) => break,
-                Err(Error::DiskFull(_)) if written >= before + LEAST_LEFT_PAGES => {}
-                Err(e) => return Err(e),
-            }
-            before = written;
-            self.log.flush_to(self.log.current_lsn());
-            self.store.reclaim(self.log.durable_lsn());
-        }
-        // Frames of pages that were replaced or dropped hold redo back until nobody can see them
-        // any more. With the writer thread stopped nobody else looks.
-        self.reclaim_retired();
-        Ok(written)
-    }
-
-    /// Writes those of the frames that are dirty, fewer at a time where there is no room for them together. Counts the
-    /// pages in `written`. Want of room is noted.
-    ///
-    /// # Errors
-    /// `DiskFull`: there is no room for one alone; `Io`. Those from there on stay dirty.
-    pub(crate) fn write_frames(
-        &self,
-        frames: usize,
-        frame: impl Fn(usize) -> Option<u32>,
-        batch: &mut WriteBatch,
-        written: &mut usize,
-    ) -> Result<()> {
-        assert!(batch.pages() == 0, "{} pages of others", batch.pages());
-        let (mut next, mut most) = (0, usize::MAX);
-        while next < frames {
-            let first = next;
-            while next < frames && batch.pages() < most {
-                if frame(next).is_some_and(|f| !self.copy_trial(f, batch)) {
-                    break;
-                }
-                next += 1;
-            }
-            assert!(next > first, "an empty batch has no room");
-            let tried = batch.pages();
-            match self.write_out(batch) {
-                Ok(count) => {
-                    self.note_trial(tried, true);
-                    *written += count;
-                    most = most.saturating_mul(2);
-                }
-                Err(e) => {
-                    if !matches!(e, Error::DiskFull(_)) {
-                        return Err(e);
-                    }
-                    self.note_trial(tried, false);
-                    self.note_failure(&e);
-                    if tried == 1 {
-                        return Err(e);
-                    }
-                    (next, most) = (first, tried / 2);
-                }
-            }
-        }
-        debug_assert!(batch.pages() == 0, "{} are not written", batch.pages());
-        Ok(())
     }
 
     /// Where redo must start for what is dirty now. See the crate's invariant 4.
