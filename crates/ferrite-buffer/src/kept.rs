@@ -300,6 +300,16 @@ impl ChangeBuffer {
         self.of(page).shard.lock().pages.contains_key(&page)
     }
 
+    /// How many pages there are for which records that begin before `lsn` are kept.
+    pub(crate) fn count_older_than(&self, lsn: Lsn) -> usize {
+        let older = |of: &ShardOf| {
+            let shard = of.shard.lock();
+            let old = shard.by_age.iter().take_while(|(rec, _)| *rec < lsn);
+            old.count()
+        };
+        self.shards.iter().map(older).sum()
+    }
+
     /// Up to `most` pages for which records that begin before `lsn` are kept, the oldest of each shard first.
     pub(crate) fn older_than(&self, lsn: Lsn, most: usize, out: &mut Vec<PageId>) {
         // Not always the same first: pages that cannot be read stay.

@@ -224,7 +224,7 @@ impl Pool {
         let mut room = 0;
         while self.changes.oldest().is_some_and(|oldest| oldest < lsn) {
             if room == 0 {
-                room = self.room_for_merging()?;
+                room = self.room_for_merging(lsn)?;
             }
             let most = self.most_merged().min(room);
             let pages = &mut merging.pages;

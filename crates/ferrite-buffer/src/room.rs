@@ -14,8 +14,8 @@
 //! the length of the log, waits for them. If it read none, nothing would ever come of the room that they leave.
 //!
 //! Who merges all of them, for a snapshot or at a shutdown ([`Pool::room_for_merging`]), does so as long as there is room
-//! beside all that, and as pages leave places: under a snapshot, or a backup, none becomes free. Of it nothing depends on
-//! getting done.
+//! beside all that, and as pages leave places. Under a snapshot, or a backup, none becomes free: then there have to be places
+//! for all of them at once. Of it nothing depends on getting done.
 //!
 //! A look goes over all frames and over the free space. One writer looks at a time, and what it has found holds for some
 //! time, in proportion to how long it took.
@@ -29,7 +29,7 @@ use ferrite_store::Ahead;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::time;
 use ferrite_types::format::{Codec, Packing};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, Lsn, Result};
 
 /// After a failure so many dirty pages are tried at a time: the frames of readers have to come from
 /// clean ones. With each failure it is half as many, down to one page, which may find room where two
@@ -195,12 +195,12 @@ impl Pool {
         Some(MergeAllowance { any, pressing })
     }
 
-    /// So many pages may be read for the changes that they lack by who merges all, until it asks again. No more than
-    /// [`Pool::most_merged`] at a time, which are written before the next.
+    /// So many pages may be read for the changes that they lack by who merges all that begins before `lsn`, until it asks again.
+    /// No more than [`Pool::most_merged`] at a time, which are written before the next.
     ///
     /// # Errors
     /// Why there is room for none, `DiskFull` or `Io`: none should be read.
-    pub(crate) fn room_for_merging(&self) -> Result<usize> {
+    pub(crate) fn room_for_merging(&self, lsn: Lsn) -> Result<usize> {
         let why = match self.store.grow_ahead() {
             Ok(_) => return Ok(ALL_AT_A_TIME),
             Err(Error::DiskFull(text)) => {
@@ -208,8 +208,7 @@ impl Pool {
             }
             Err(e) => e,
         };
-        // Else each page takes a place for good, and deletions find none in the end.
-        if self.write_failure().is_some() || self.store.keeps_places() {
+        if self.write_failure().is_some() {
             return Err(why);
         }
         // What those have left that were written.
@@ -218,7 +217,16 @@ impl Pool {
         let needed = self.places_needed();
         // Those may be longer than the usual ones, and what deletions need is not for them.
         let has = |pages: &usize| self.store.has_room_for((needed + 2 * pages) as u64);
-        LOOKED_FOR.into_iter().find(has).ok_or(why)
+        if !self.store.keeps_places() {
+            return LOOKED_FOR.into_iter().find(has).ok_or(why);
+        }
+        // Each page takes a place for good: all or none, or deletions would find no places in the end.
+        let all = self.changes.count_older_than(lsn).max(1);
+        match has(&all) {
+            // It looks again halfway, lest they are longer than that.
+            true => Ok(all.div_ceil(2)),
+            false => Err(why),
+        }
     }
 
     /// Who merges all reads so many pages at a time.

@@ -9,7 +9,7 @@ use crate::write_tests::{build, fill_up, new_inner, pool_on, INDEX};
 use crate::Shares;
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_redo::Appended;
-use ferrite_store::Location;
+use ferrite_store::{Location, PinOwner};
 use ferrite_sync::random::Rng;
 use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::Arc;
@@ -312,6 +312,38 @@ fn frames_are_gone_over_twice_however_few_places_there_are() {
     assert_eq!(pool.dirty_pages(), 0);
     let again = looks.get() - 2 * CLEAN;
     assert!(again < 20 * pages.len(), "{again} looks beyond two each");
+    check_space(&pool, &filled_with);
+}
+
+/// A snapshot keeps the places that pages leave: all are merged if there are places for all of them, and else none.
+#[test]
+fn pages_whose_places_are_kept_are_merged_where_there_is_room_for_all() {
+    let disk = SimStorage::new(39);
+    let (pool, pages) = pool_of_pages(&disk, |pool| new_leaf_of(pool, INDEX, 1));
+    let keep = |pages: &[PageId]| {
+        for page in pages {
+            let away = pool.away_page(*page, INDEX, 20).expect("it is in memory");
+            away.append(record_kind::MINI_TXN, b"", &[7]);
+        }
+    };
+    let (some, many) = pages.split_at(50);
+    keep(some);
+    // Deletions need 56, merging 50 pages 156, and as many as all 650.
+    let filled_with = leave_free(&pool, &disk, 200);
+    pool.store()
+        .pin(PinOwner::Snapshot, pool.log().current_lsn());
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!((pool.change_buffer().pages(), pool.dirty_pages()), (0, 0));
+    assert!(some.iter().all(|page| text_of(&pool, *page) == 7));
+    keep(many);
+    let merged = pool.flush_all_below(Lsn::MAX);
+    assert!(matches!(merged, Err(Error::DiskFull(_))), "{merged:?}");
+    let left = (pool.change_buffer().pages(), pool.dirty_pages());
+    assert_eq!(left, (many.len(), 0));
+    assert_eq!(pool.refusal(true), None, "deletions are refused");
+    pool.store().unpin(PinOwner::Snapshot);
+    pool.log().flush_to(pool.log().current_lsn());
+    pool.store().reclaim(pool.log().durable_lsn());
     check_space(&pool, &filled_with);
 }
 
