@@ -17,6 +17,9 @@
 //! beside all that, and as pages leave places. Under a snapshot, or a backup, none becomes free: then there have to be places
 //! for all of them at once. Of it nothing depends on getting done.
 //!
+//! An error that is no lack of room (`is_failing`) is over when a page was written, or when none is dirty, and not because
+//! one of several writers had nothing to write: that one tries a page.
+//!
 //! A look goes over all frames and over the free space. One writer looks at a time, and what it has found holds for some
 //! time, in proportion to how long it took.
 //!
@@ -59,6 +62,17 @@ struct Room {
     needed: usize,
     /// There are so many, and some for deletions.
     is_enough: bool,
+    /// No page is dirty.
+    is_clean: bool,
+}
+
+/// What is to be written.
+#[derive(Clone, Copy)]
+struct ToWrite {
+    /// Places that it needs at the same time.
+    places: usize,
+    /// Pages that are dirty.
+    dirty: usize,
 }
 
 /// How many pages may be read for the changes that they lack.
@@ -91,8 +105,19 @@ impl Pool {
     }
 
     /// What was to be written was, or there was nothing: may there be more of it? While changes are refused
-    /// no page gets dirty: room alone must end that. `asks`: as of before it was asked for more room.
-    pub(crate) fn note_room(&self, grown: &Result<Ahead>, asks: u64) {
+    /// no page gets dirty: room alone must end that. `asks`: as of before it was asked for more room. `written`: so many pages
+    /// were, all of them.
+    pub(crate) fn note_room(&self, grown: &Result<Ahead>, asks: u64, written: usize) {
+        if written == 0 && self.is_failing() {
+            // Somebody else may have in his hands what could not be written.
+            let Some(room) = self.look_for_room(asks) else {
+                return;
+            };
+            if room.is_clean {
+                self.note_success();
+            }
+            return self.answer(asks);
+        }
         match grown {
             Ok(Ahead::Busy) => return,
             Err(e) => match self.look_for_room(asks) {
@@ -123,7 +148,7 @@ impl Pool {
         if begun_us < *next_us && self.has_looked(asks) {
             return None;
         }
-        let room = self.find_room(self.places_needed());
+        let room = self.find_room(self.to_write());
         let now_us = time::now_us();
         *next_us = next_look_us(begun_us, now_us);
         Some(room)
@@ -151,9 +176,10 @@ impl Pool {
         self.writer.answered.fetch_max(asks, Ordering::SeqCst);
     }
 
-    /// Is there room for so many pages, and a few more? A walk over the free space. Says how many may be merged.
+    /// Is there room for that, and for a few pages more? A walk over the free space. Says how many may be merged.
     #[cold]
-    fn find_room(&self, needed: usize) -> Room {
+    fn find_room(&self, of: ToWrite) -> Room {
+        let needed = of.places;
         let has = |pages: usize| self.store.has_room_for(pages as u64);
         let merges = has(needed + MERGED_PAGES);
         let may_merge = if merges { MERGED_PAGES } else { 0 };
@@ -161,17 +187,22 @@ impl Pool {
         Room {
             needed,
             is_enough: merges || has(needed),
+            is_clean: of.dirty == 0,
         }
     }
 
-    /// Places that what is to be written needs at the same time: a walk over all frames. Of the pages that lack changes
-    /// all that are nowhere on disk, and of the others as many as are read at a time.
+    /// What is to be written: a walk over all frames. Of the pages that lack changes all that are nowhere on disk, and of the
+    /// others as many as are read at a time.
     #[cold]
-    fn places_needed(&self) -> usize {
+    fn to_write(&self) -> ToWrite {
         // Before the dirty ones, which they become: counted twice rather than not at all.
         let (waiting, nowhere) = (self.changes.pages(), self.changes.pages_from_log());
         let on_disk = waiting.saturating_sub(nowhere);
-        self.dirty_pages() + nowhere + on_disk.min(TRIAL_PAGES)
+        let dirty = self.dirty_pages();
+        ToWrite {
+            places: dirty + nowhere + on_disk.min(TRIAL_PAGES),
+            dirty,
+        }
     }
 
     /// Is there so little room that pages are merged with care?
@@ -214,7 +245,7 @@ impl Pool {
         // What those have left that were written.
         self.log.flush_to(self.log.current_lsn());
         self.store.reclaim(self.log.durable_lsn());
-        let needed = self.places_needed();
+        let needed = self.to_write().places;
         // Those may be longer than the usual ones, and what deletions need is not for them.
         let has = |pages: &usize| self.store.has_room_for((needed + 2 * pages) as u64);
         if !self.store.keeps_places() {
@@ -251,6 +282,12 @@ impl Pool {
         let most = self.writer.trial.load(Ordering::Relaxed);
         assert!(most > 0, "no page is tried");
         most
+    }
+
+    /// Pages could not be written the last time, and not for want of room.
+    pub(crate) fn is_failing(&self) -> bool {
+        let failure = self.write_failure();
+        failure.is_some_and(|e| !matches!(e, Error::DiskFull(_)))
     }
 
     /// Of late pages could not be written.

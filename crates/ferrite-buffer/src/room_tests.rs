@@ -7,7 +7,7 @@ use crate::read_ahead::tests::new_leaf_of;
 use crate::recover::BlobState;
 use crate::write_tests::{build, fill_up, new_inner, pool_on, INDEX};
 use crate::Shares;
-use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::sim::{Fault, IoOp, SimStorage};
 use ferrite_redo::Appended;
 use ferrite_store::{Location, PinOwner};
 use ferrite_sync::random::Rng;
@@ -347,6 +347,40 @@ fn pages_whose_places_are_kept_are_merged_where_there_is_room_for_all() {
     check_space(&pool, &filled_with);
 }
 
+/// Pages cannot be written, which is no lack of room, and one of two writers has nothing to write: that says nothing of what the
+/// other one has. As soon as they can be written it is found out, though nothing is to be written.
+#[test]
+fn a_writer_without_work_ends_no_failure() {
+    let disk = SimStorage::new(38);
+    let pool = pool_on(&disk);
+    disk.set_hook(Some(Arc::new(|io| {
+        if io.op != IoOp::Write || !io.name.starts_with("store.") {
+            return Ok(());
+        }
+        thread::sleep_ms(20);
+        Err(Error::Io("broken".into()))
+    })));
+    new_inner(&pool);
+    pool.flush_below(Lsn::MAX);
+    let writers = [start_writer(&pool), start_writer(&pool)];
+    wait_until(&pool, "a failure", || pool.write_failure().is_some());
+    for _ in 0..400 {
+        assert!(pool.refusal(true).is_some(), "no page was written");
+        pool.wake_writer();
+        thread::sleep_ms(1);
+    }
+    let ask = pool.look_soon();
+    wait_until(&pool, "an answer", || pool.has_looked(ask));
+    pool.flush_below(Lsn::ZERO);
+    disk.set_hook(None);
+    wait_until(&pool, "the end", || pool.refusal(true).is_none());
+    assert_eq!(pool.dirty_pages(), 0, "none was tried");
+    pool.stop_writer();
+    writers
+        .into_iter()
+        .for_each(|writer| writer.join().unwrap());
+}
+
 /// A look goes over all frames: with several writers one is at it, and not all the time.
 #[test]
 fn one_writer_looks_at_a_time() {
@@ -356,28 +390,28 @@ fn one_writer_looks_at_a_time() {
     leave_free(&pool, &disk, 1);
     let grown = pool.store().grow_ahead();
     let looking = pool.writer.next_look_us.lock();
-    pool.note_room(&grown, pool.asks());
+    pool.note_room(&grown, pool.asks(), 0);
     assert_eq!(pool.refusal(true), None, "it has looked beside the other");
     drop(looking);
     let soon_us = time::now_us() + 60_000_000;
     *pool.writer.next_look_us.lock() = soon_us;
-    pool.note_room(&grown, pool.asks());
+    pool.note_room(&grown, pool.asks(), 0);
     assert_eq!(pool.refusal(true), None, "it has looked too soon");
     *pool.writer.next_look_us.lock() = 0;
-    pool.note_room(&grown, pool.asks());
+    pool.note_room(&grown, pool.asks(), 0);
     assert!(pool.refusal(true).is_some(), "there is no room");
     // What was found holds.
     *pool.writer.next_look_us.lock() = soon_us;
-    pool.note_room(&grown, pool.asks());
+    pool.note_room(&grown, pool.asks(), 0);
     assert!(pool.refusal(true).is_some(), "it is forgotten");
     // Who may have made room asks for a look at once. What was found out before says nothing of it.
     let before = pool.asks();
     let ask = pool.look_soon();
-    pool.note_room(&grown, before);
+    pool.note_room(&grown, before, 0);
     assert!(!pool.has_looked(ask), "that was before");
     disk.set_capacity(None);
     let grown = pool.store().grow_ahead();
-    pool.note_room(&grown, pool.asks());
+    pool.note_room(&grown, pool.asks(), 0);
     assert_eq!(pool.refusal(true), None, "there is room");
     assert!(pool.has_looked(ask), "nobody has");
     assert!(!pool.has_looked(pool.look_soon()), "that was before");

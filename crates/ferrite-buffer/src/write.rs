@@ -362,6 +362,7 @@ impl Pool {
         self.collect_old(batch);
         self.collect_cold(batch);
         let cleared = self.collect_leaving(batch);
+        self.collect_for_a_try(batch);
         // Before all that waits for the disk.
         self.writer.end_look();
         let grown = self.store.grow_ahead();
@@ -370,7 +371,7 @@ impl Pool {
             self.answer(asks);
             return false;
         };
-        self.note_room(&grown, asks);
+        self.note_room(&grown, asks, count);
         count > 0 || cleared > 0
     }
 
@@ -393,6 +394,27 @@ impl Pool {
                 First::Stale => {}
                 First::Due(f) if self.copy_trial(f, batch) => {}
                 First::Due(f) => return self.dirty_queue.push_first(&self.frames, f),
+                First::None => return,
+            }
+        }
+    }
+
+    /// Pages could not be written, and there is nothing to be written in this round: one of any age, to see whether it can be
+    /// now. Else nobody would find out.
+    fn collect_for_a_try(&self, batch: &mut WriteBatch) {
+        if batch.pages() > 0 || !self.is_failing() {
+            return;
+        }
+        for _ in 0..self.dirty_queue.len(&self.frames) {
+            match self.dirty_queue.take_due(&self.frames, Lsn::MAX) {
+                First::Stale => {}
+                First::Due(f) => {
+                    let has_room = self.copy_trial(f, batch);
+                    debug_assert!(has_room, "an empty batch has no room");
+                    if batch.pages() > 0 {
+                        return;
+                    }
+                }
                 First::None => return,
             }
         }

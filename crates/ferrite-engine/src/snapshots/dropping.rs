@@ -327,9 +327,8 @@ mod tests {
     use super::*;
     use crate::catalog::table::Table;
     use crate::snapshots::ServerState;
-    use crate::testing::{config, insert, open, open_with, three_snapshots, until, Heard};
+    use crate::testing::{config, insert, open, three_snapshots, until, Heard};
     use crate::transaction::session::Session;
-    use crate::Config;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
     use ferrite_sync::Mutex;
@@ -381,13 +380,7 @@ mod tests {
     #[test]
     fn an_error_of_the_disk_costs_no_snapshots() {
         let disk = SimStorage::new(9);
-        // Another writer, which has nothing to write, would find that all is well.
-        let settings = Config {
-            write_threads: 1,
-            ..config()
-        };
-        let engine = open_with(&disk, settings);
-        let (t, mut s) = three_snapshots(&engine);
+        let (engine, t, mut s) = with_three_snapshots(&disk);
         disk.inject_lasting(Fault::FailWrite, "store.");
         insert(&mut s, &t, 1 << 40, 9);
         s.commit(false).unwrap();
