@@ -45,6 +45,8 @@ const SLOT_LOOKS: u32 = 20;
 const SLOT_LOOK_US: u64 = 50;
 /// For a transaction of which it cannot be seen whether it has changed the table, everybody waits so long, in us.
 const PERHAPS_US: u64 = 100_000;
+/// ... and so long for one that is being committed, in us.
+const COMMIT_US: u64 = 1_000_000;
 const _: () = assert!(PERHAPS_US > 2 * (LOOK_MS * 1000 + SLOT_LOOKS as u64 * SLOT_LOOK_US));
 
 /// Who keeps a table from being changed, by connection (0: of an earlier life).
@@ -54,6 +56,8 @@ enum Holder {
     Known(u64),
     /// One whose slot is in use: perhaps.
     Perhaps(u64),
+    /// A commit by xid that goes on: perhaps of one that has changed it.
+    Commit,
 }
 
 /// Who asks for a change of a whole table.
@@ -385,19 +389,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits while a prepared transaction has changed the table.
+    /// Waits while a prepared transaction has changed the table, or is being committed.
     ///
     /// # Errors
     /// `LockTimeout`, `Interrupted`.
     pub fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
-        let mut since_us = None;
-        let mut wait = None;
+        let (mut since_us, mut wait, mut commits) = (None, None, None);
         let result = loop {
-            let Some((table, indexes)) = self.dict.durable_indexes_of(name)? else {
-                break Ok(());
+            let (table, indexes) = match self.dict.durable_indexes_of(name) {
+                Ok(Some(found)) => found,
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e),
             };
-            let Some(holder) = self.prepared_holder(&indexes) else {
-                self.wait_for_decided_commits();
+            let Some(holder) = self.who_keeps(&indexes, &mut commits) else {
                 break Ok(());
             };
             let now_us = time::now_us();
@@ -410,6 +414,7 @@ impl Engine {
                 Holder::Known(thread) => (thread, wait_us),
                 // Not for one that has nothing to do with it, whoever is not to wait at all.
                 Holder::Perhaps(thread) => (thread, wait_us.max(PERHAPS_US)),
+                Holder::Commit => (0, wait_us.max(COMMIT_US)),
             };
             if now_us - begun_us >= wait_us {
                 break Err(Error::LockTimeout);
@@ -429,10 +434,17 @@ impl Engine {
         result
     }
 
-    /// What was prepared a moment ago and is being committed by its xid is not seen by everybody yet, and
-    /// the caller may be about to read the table.
-    fn wait_for_decided_commits(&self) {
-        drop(self.deciding.write());
+    /// Who keeps a table with these indexes from being changed. `commits`: those that had begun when nothing was
+    /// prepared any more.
+    fn who_keeps(&self, indexes: &[IndexId], commits: &mut Option<u64>) -> Option<Holder> {
+        if let Some(holder) = self.prepared_holder(indexes) {
+            *commits = None;
+            return Some(holder);
+        }
+        // What was prepared a moment ago and is being committed by its xid is not seen by everybody yet, and
+        // the caller may be about to read the table.
+        let begun = *commits.get_or_insert_with(|| self.deciding.begun());
+        (!self.deciding.have_ended(begun)).then_some(Holder::Commit)
     }
 
     /// The prepared transaction that has changed one of the indexes, or, if none is known to have, a connection whose slot
@@ -615,7 +627,7 @@ mod tests {
         let engine = open(&SimStorage::new(1));
         create(&engine);
         let done = Arc::new(AtomicBool::new(false));
-        let going_on = engine.deciding.read();
+        let going_on = engine.deciding.begin();
         let (e, d) = (engine.clone(), done.clone());
         let waits = thread::spawn("ddl", move || {
             e.wait_for_prepared("d/t", &DdlCaller::default()).unwrap();
@@ -625,6 +637,31 @@ mod tests {
         assert!(!done.load(Ordering::SeqCst), "it did not wait");
         drop(going_on);
         waits.join().unwrap();
+        engine.close().unwrap();
+    }
+    /// It may wait for room in the log without end: who waits for it hears that his time is up, and the KILL.
+    #[test]
+    fn who_waits_for_a_commit_by_xid_hears_kill() {
+        let killed = Arc::new(Killed::default());
+        let storage = Arc::new(SimStorage::new(2).boot());
+        let engine = Engine::open(crate::testing::config(), storage, killed.clone()).unwrap();
+        create(&engine);
+        let going_on = engine.deciding.begin();
+        for (wait_ms, expected) in [(0, Error::LockTimeout), (u64::MAX, Error::Interrupted)] {
+            let caller = DdlCaller {
+                thd: 7,
+                wait_ms,
+                ..DdlCaller::default()
+            };
+            let e = engine.clone();
+            let ddl = thread::spawn("ddl", move || e.wait_for_prepared("d/t", &caller));
+            thread::sleep_ms(300);
+            assert!(!ddl.is_finished(), "it did not wait");
+            killed.0.store(wait_ms > 0, Ordering::SeqCst);
+            crate::testing::until("it waits on", || ddl.is_finished());
+            assert_eq!(ddl.join().unwrap(), Err(expected));
+        }
+        drop(going_on);
         engine.close().unwrap();
     }
 }

@@ -7,6 +7,7 @@ use crate::state::backup::BackupState;
 use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
+use crate::state::deciding::Deciding;
 use crate::state::engine::Engine;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::snapshots::Snapshots;
@@ -19,7 +20,7 @@ use ferrite_redo::{Ack, Log, LogConfig};
 use ferrite_store::{Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::waits::{self, Reason};
-use ferrite_sync::{time, Arc, Event, Mutex, RwLock};
+use ferrite_sync::{time, Arc, Event, Mutex};
 use ferrite_tree::{apply, node};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Result, TxnId};
@@ -188,7 +189,7 @@ impl Engine {
             unsettled: Arc::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
             decided_unknown: AtomicU64::new(0),
-            deciding: RwLock::new(()),
+            deciding: Deciding::default(),
             threads: Mutex::new(Vec::new()),
             tier_thread: Mutex::new(None),
             config,

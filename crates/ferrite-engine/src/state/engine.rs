@@ -10,6 +10,7 @@ use crate::state::config::{
     Config, SMALLEST_BUDGET_BYTES, SMALLEST_POOL_BYTES, SMALLEST_RING_BYTES,
 };
 use crate::state::counters::Counters;
+use crate::state::deciding::Deciding;
 use crate::state::making_room::MakingRoom;
 use crate::state::prepared::Prepared;
 use crate::state::prepared_on::PreparedOn;
@@ -25,7 +26,7 @@ use ferrite_redo::Log;
 use ferrite_store::{PinOwner, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
-use ferrite_sync::{time, Arc, Event, Mutex, RwLock};
+use ferrite_sync::{time, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, PageId, Result, TxnId};
 use std::collections::BTreeMap;
@@ -110,8 +111,8 @@ pub struct Engine {
     /// Begun and ended commits of prepared transactions by their xids, of those that have changed tables which
     /// could not be opened; see [`Engine::decided_commits`](crate::Engine::decided_commits).
     pub(crate) decided_unknown: AtomicU64,
-    /// Shared by such commits while they go on: not prepared any more, perhaps, and not yet seen by everybody.
-    pub(crate) deciding: RwLock<()>,
+    /// Such commits, of all tables, while they go on.
+    pub(crate) deciding: Deciding,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) tier_thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) lock: Mutex<Option<LockGuard>>,

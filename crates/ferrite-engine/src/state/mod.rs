@@ -5,7 +5,7 @@
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it, and
 //! `slot_figures`: what is shown of it;
 //! `undo_list`, its file `undo_area`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
-//! will leave. `prepared` and `unsettled`: those without a session; `made_again`: how far the versions of one were made again; `prepared_on`: what prepared ones have changed. `purge_queue` and `purge_work`: what is to be
+//! will leave. `prepared` and `unsettled`: those without a session; `deciding`: commits of them that go on; `made_again`: how far the versions of one were made again; `prepared_on`: what prepared ones have changed. `purge_queue` and `purge_work`: what is to be
 //! purged; `page_set`, `sweeps`: of large transactions. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
 //! `log_floor`: the log that either needs. `making_room`: what gives way on a full disk. `throttle`: what writes pay for the log's budget.
 //!
@@ -16,6 +16,7 @@ pub(crate) mod callbacks;
 pub(crate) mod changed;
 pub(crate) mod config;
 pub(crate) mod counters;
+pub(crate) mod deciding;
 pub(crate) mod engine;
 pub(crate) mod garbage;
 pub(crate) mod known_undo;

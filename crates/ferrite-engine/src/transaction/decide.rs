@@ -147,7 +147,7 @@ impl Engine {
         let tables = self.find_changed_tables(&mut transaction);
         // Before and after: who looks in between sees that something goes on.
         let id = transaction.id();
-        let going_on = self.deciding.read();
+        let going_on = self.deciding.begin();
         self.count_decided(&tables);
         let end = transaction.order(self);
         if unversioned {
