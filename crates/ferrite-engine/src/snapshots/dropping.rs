@@ -245,30 +245,38 @@ impl Engine {
         (bytes > most).then_some((bytes, most))
     }
 
-    /// Drops the oldest snapshots as long as all take more than they may.
-    pub(super) fn evict_snapshots(&self) {
-        if self.snapshot_bytes_beyond().is_none() || self.snapshots.is_awaited() {
-            return;
+    /// Drops the oldest snapshots as long as all take more than they may. It lets go of the claim between two of them, and amid
+    /// one it gives way to who waits for it: the rest follows when it is looked for the next time.
+    fn evict_snapshots(&self) {
+        let ends = Cell::new(false);
+        let gives_way = || {
+            ends.set(ends.get() || self.stopping() || self.snapshots.is_awaited());
+            ends.get()
+        };
+        while !gives_way() && self.evict_one_beyond(&gives_way) {}
+    }
+
+    /// False: they take no more than they may, or nothing can be done about it now.
+    fn evict_one_beyond(&self, gives_way: IsKilled<'_>) -> bool {
+        if self.snapshots.is_put_off() || self.snapshot_bytes_beyond().is_none() {
+            return false;
         }
         let Some(_claim) = self.snapshots.try_claim() else {
-            return;
+            return false;
         };
-        // So that it does not count any more.
-        if !self.snapshots.is_put_off() {
-            self.hold_rest_at_last(&|| self.stopping());
+        // What is left to be freed must not count any more: else the next one would go for its sake.
+        if self.hold_rest_at_last(gives_way) {
+            return true;
         }
-        // Each round drops one, and frees what it held: else the next one would go for its sake.
-        while let Some((bytes, most)) = self.snapshot_bytes_beyond() {
-            let why = format!(
-                "all take {} MiB, more than ferrite_snapshot_max_bytes ({} MiB) allows",
-                bytes >> 20,
-                most >> 20
-            );
-            let is_over = self.stopping() || self.snapshots.is_put_off();
-            if is_over || !self.evict_oldest(&why, &|| self.stopping()) {
-                return;
-            }
-        }
+        let Some((bytes, most)) = self.snapshot_bytes_beyond() else {
+            return false;
+        };
+        let why = format!(
+            "all take {} MiB, more than ferrite_snapshot_max_bytes ({} MiB) allows",
+            bytes >> 20,
+            most >> 20
+        );
+        self.evict_oldest(&why, gives_way)
     }
 
     /// On a full disk: drops the oldest snapshot, or frees at last what the last one held; false if there is none, or
@@ -327,8 +335,9 @@ mod tests {
     use super::*;
     use crate::catalog::table::Table;
     use crate::snapshots::ServerState;
-    use crate::testing::{config, insert, open, three_snapshots, until, Heard};
+    use crate::testing::{config, insert, open, open_with, three_snapshots, until, Heard};
     use crate::transaction::session::Session;
+    use crate::Config;
     use ferrite_io::sim::{Fault, IoOp, SimStorage};
     use ferrite_sync::atomic::AtomicBool;
     use ferrite_sync::Mutex;
@@ -546,6 +555,59 @@ mod tests {
         disk.set_hook(None);
         assert!(!engine.snapshots.is_unfinished());
         drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// Who takes one does not drop others for the limit's sake, which takes as long as the database is large.
+    #[test]
+    fn who_takes_one_drops_no_others() {
+        let disk = SimStorage::new(14);
+        let manual = Config {
+            manual_background: true,
+            ..config()
+        };
+        let engine = open_with(&disk, manual);
+        let (t, s) = three_snapshots(&engine);
+        engine.snapshots.max_bytes.store(1, Ordering::SeqCst);
+        let mut job = engine.begin_snapshot("d").unwrap();
+        job.fix();
+        job.finish(&ServerState::default()).unwrap();
+        assert_eq!(engine.snapshots.count(), 4, "it drops others");
+        // As the thread does it.
+        engine.evict_snapshots();
+        let evicted = engine.snapshots.evicted.get();
+        assert_eq!((engine.snapshots.count(), evicted), (0, 4));
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// Nor does who drops one by hand wait until all others have gone for the limit's sake.
+    #[test]
+    fn the_limit_gives_way_to_who_drops_one() {
+        let disk = SimStorage::new(15);
+        let (engine, t, s) = with_three_snapshots(&disk);
+        let reads = Arc::new(Mutex::new(Vec::new()));
+        let (read, reader) = (reads.clone(), engine.clone());
+        disk.set_hook(Some(Arc::new(move |io| {
+            let is_held = io.op == IoOp::Read && io.name.ends_with(".held");
+            if is_held && std::thread::current().name() == Some("ferrite-snaps") {
+                read.lock().push(io.name.to_owned());
+                // One round is enough.
+                reader.snapshots.max_bytes.store(0, Ordering::SeqCst);
+                until("nobody drops another one", || reader.snapshots.is_awaited());
+            }
+            Ok(())
+        })));
+        engine.snapshots.max_bytes.store(1, Ordering::SeqCst);
+        until("none is dropped", || !reads.lock().is_empty());
+        engine.drop_snapshot("c").unwrap();
+        assert_eq!(*reads.lock(), ["snapshot.b.held"], "it went on");
+        disk.set_hook(None);
+        let left = engine.snapshots.all();
+        assert_eq!((left.len(), &*left[0].name), (1, "b"));
+        drop((s, t, left));
         engine.close().unwrap();
         engine.check_space().unwrap();
     }
