@@ -90,7 +90,12 @@ enum class Taken { YES, NO, ERROR_IS_SET };
 /* Takes a snapshot; `why` it was not. */
 Taken take(THD *thd, const char *name, bool scheduled, std::string *why) {
   fe_kept_job *job = nullptr;
-  fe_code code = fe_kept_begin(ferrite_engine, name, &job);
+  fe_code code = fe_kept_begin(ferrite_engine, name, thd, &job);
+  if (code == FE_INTERRUPTED) {
+    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+    *why = "it was interrupted";
+    return Taken::ERROR_IS_SET;
+  }
   if (code != FE_OK) {
     *why = code == FE_EXISTS ? "there is such a snapshot" : fe_last_error();
     return Taken::NO;
@@ -213,7 +218,7 @@ class Schedule {
     }
     const size_t count = there.size() + 1;
     for (size_t i = 0; most && i < count - std::min<size_t>(count, most); i++)
-      if (fe_kept_drop(ferrite_engine, there[i].name.c_str()) != FE_OK)
+      if (fe_kept_drop(ferrite_engine, there[i].name.c_str(), nullptr) != FE_OK)
         sql_print_warning("Ferrite: the schedule cannot drop snapshot %s: %s",
                           there[i].name.c_str(), fe_last_error());
     return interval_s;
@@ -270,10 +275,14 @@ bool ferrite_kept_create(THD *thd, const char *name) {
   }
 }
 
-bool ferrite_kept_drop(const char *name) {
+bool ferrite_kept_drop(THD *thd, const char *name) {
   if (!ferrite_engine || !*name) return true;
-  const fe_code code = fe_kept_drop(ferrite_engine, name);
+  const fe_code code = fe_kept_drop(ferrite_engine, name, thd);
   if (code == FE_OK) return true;
+  if (code == FE_INTERRUPTED) {
+    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+    return false;
+  }
   refuse("ferrite_snapshot_drop", name,
          code == FE_NOT_FOUND ? "there is no such snapshot" : fe_last_error());
   return false;

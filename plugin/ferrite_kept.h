@@ -21,7 +21,7 @@
 
 /* False: the statement has an error. */
 bool ferrite_kept_create(THD *thd, const char *name);
-bool ferrite_kept_drop(const char *name);
+bool ferrite_kept_drop(THD *thd, const char *name);
 
 /* True, with an error, if the connection's user may not take snapshots. */
 bool ferrite_may_not_keep(THD *thd);

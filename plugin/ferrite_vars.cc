@@ -148,9 +148,9 @@ void set_snapshot_create(THD *thd, struct st_mysql_sys_var *, void *to, const vo
   set_if_done(to, name, [&] { return ferrite_kept_create(thd, name); });
 }
 
-void set_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+void set_snapshot_drop(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *name = *static_cast<const char *const *>(save);
-  set_if_done(to, name, [&] { return ferrite_kept_drop(name); });
+  set_if_done(to, name, [&] { return ferrite_kept_drop(thd, name); });
 }
 
 constexpr auto update_backup_base = update_if_allowed<ferrite_may_not_back_up, set_backup_base>;

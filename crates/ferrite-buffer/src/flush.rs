@@ -29,6 +29,15 @@ impl Pool {
     /// `DiskFull` or `Io`: the rest stays dirty. `Corrupt`: of a page that cannot be read changes stay in
     /// the change buffer; all others are written.
     pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
+        self.flush_all_below_unless(lsn, &|| false)
+    }
+
+    /// As [`Pool::flush_all_below`], until somebody has had `enough`. That is asked before each few of the pages that are read
+    /// for it, which may be most of those there are.
+    ///
+    /// # Errors
+    /// Also `Interrupted`: enough.
+    pub fn flush_all_below_unless(&self, lsn: Lsn, enough: &dyn Fn() -> bool) -> Result<usize> {
         let mut batch = self.new_write_batch();
         // Those that are dirty leave a place each: else all of them count as pages that are still to find one. Where they find
         // none, nothing is merged.
@@ -37,7 +46,10 @@ impl Pool {
             false => Ok(0),
         };
         let all = first.and_then(|first| {
-            let merged = self.merge_all_below(lsn);
+            let merged = self.merge_all_below(lsn, enough);
+            if enough() {
+                return Err(Error::Interrupted);
+            }
             let written = self.flush_below_with(lsn, &mut batch);
             merged.and(written).map(|written| first + written)
         });

@@ -217,12 +217,15 @@ impl Pool {
     ///
     /// # Errors
     /// Why the first of these could not be read: what is kept for them stays. `DiskFull`, `Interrupted` or no frame, or why
-    /// one could not be written: the rest was not tried.
-    pub(crate) fn merge_all_below(&self, lsn: Lsn) -> Result<()> {
+    /// one could not be written: the rest was not tried. `Interrupted` also if `enough`, asked before each few.
+    pub(crate) fn merge_all_below(&self, lsn: Lsn, enough: &dyn Fn() -> bool) -> Result<()> {
         let mut merging = self.merging();
         let (mut failed, mut result) = (BTreeSet::<PageId>::new(), Ok(()));
         let mut room = 0;
         while self.changes.oldest().is_some_and(|oldest| oldest < lsn) {
+            if enough() {
+                return Err(Error::Interrupted);
+            }
             if room == 0 {
                 room = self.room_for_merging(lsn)?;
             }

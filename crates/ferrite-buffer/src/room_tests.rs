@@ -242,6 +242,33 @@ fn merging_all_begins_nothing_for_which_there_is_no_room() {
     check_space(&pool, &filled_with);
 }
 
+/// Many pages may lack changes: who has them all merged hears that it is not wanted any more.
+#[test]
+fn merging_all_ends_when_it_is_enough() {
+    let disk = SimStorage::new(40);
+    let (pool, pages) = pool_of_pages(&disk, |pool| new_leaf_of(pool, INDEX, 1));
+    for page in &pages {
+        let away = pool.away_page(*page, INDEX, 20).expect("it is in memory");
+        away.append(record_kind::MINI_TXN, b"", &[7]);
+    }
+    let asked = Cell::new(0);
+    let enough = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 2
+    };
+    let flushed = pool.flush_all_below_unless(Lsn::MAX, &enough);
+    assert_eq!(flushed, Err(Error::Interrupted));
+    let left = pool.change_buffer().pages();
+    assert!(0 < left && left < PAGES, "{left} pages are left");
+    assert_eq!(
+        pool.dirty_pages(),
+        0,
+        "those that were read are not written"
+    );
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert!(pages.iter().all(|page| text_of(&pool, *page) == 7));
+}
+
 /// A leaf that packing makes no shorter, in whole blocks.
 fn new_random_leaf(pool: &Pool, rng: &mut Rng) -> PageId {
     let page = pool.alloc_page(INDEX);

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 14
+#define FE_ABI_VERSION 15
 #define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
@@ -286,8 +286,9 @@ typedef struct {
 } fe_kept_point;
 
 /* Begins to take a snapshot of that name: takes a checkpoint and copies it. FE_EXISTS. Then, in
-   this order: _files while no DDL runs, _fix while no commit runs either, _finish. */
-fe_code fe_kept_begin(fe_engine *engine, const char *name, fe_kept_job **out);
+   this order: _files while no DDL runs, _fix while no commit runs either, _finish. A KILL of the
+   connection `thd` (NULL: none) ends the wait for others that are at it: FE_INTERRUPTED. */
+fe_code fe_kept_begin(fe_engine *engine, const char *name, void *thd, fe_kept_job **out);
 /* Reads the definitions of tables that the server keeps in that data directory. */
 fe_code fe_kept_files(fe_kept_job *job, const char *data_dir);
 /* The point in time is now: flushes the log. */
@@ -296,7 +297,8 @@ void fe_kept_fix(fe_kept_job *job);
 fe_code fe_kept_finish(fe_kept_job *job, const fe_kept_point *point);
 /* Gives it up; nothing is left of it. */
 void fe_kept_abandon(fe_kept_job *job);
-fe_code fe_kept_drop(fe_engine *engine, const char *name);
+/* `thd`: as for _begin. */
+fe_code fe_kept_drop(fe_engine *engine, const char *name, void *thd);
 
 /* A kept snapshot. Texts live during the callback. */
 typedef struct {

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 14;
+pub const FE_ABI_VERSION: u32 = 15;
 /// No such key.
 pub const FE_NO_KEY: u32 = 4294967295;
 

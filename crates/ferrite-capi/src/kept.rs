@@ -20,10 +20,10 @@ pub struct fe_kept_job {
     server: ServerState,
 }
 
-fn begin(engine: &Arc<Engine>, name: &str) -> Result<fe_kept_job> {
+fn begin(engine: &Arc<Engine>, name: &str, thd: usize) -> Result<fe_kept_job> {
     Ok(fe_kept_job {
         engine: engine.clone(),
-        job: engine.begin_snapshot(name)?,
+        job: engine.begin_snapshot_of(name, thd)?,
         server: ServerState::default(),
     })
 }
@@ -33,12 +33,14 @@ fn begin(engine: &Arc<Engine>, name: &str) -> Result<fe_kept_job> {
 pub unsafe extern "C" fn fe_kept_begin(
     engine: *mut fe_engine,
     name: *const c_char,
+    thd: *mut c_void,
     out: *mut *mut fe_kept_job,
 ) -> fe_code {
     // SAFETY: the header's rules: a valid handle, string and place for the result.
     unsafe {
         *out = std::ptr::null_mut();
-        code(begin(engine_of(engine), &text(name)).map(|job| {
+        let begun = begin(engine_of(engine), &text(name), thd as usize);
+        code(begun.map(|job| {
             *out = Box::into_raw(Box::new(job));
         }))
     }
@@ -89,10 +91,14 @@ pub unsafe extern "C" fn fe_kept_abandon(job: *mut fe_kept_job) {
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_kept_drop(engine: *mut fe_engine, name: *const c_char) -> fe_code {
+pub unsafe extern "C" fn fe_kept_drop(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    thd: *mut c_void,
+) -> fe_code {
     // SAFETY: a valid handle and string.
     let (engine, name) = unsafe { (engine_of(engine), text(name)) };
-    code(engine.drop_snapshot(&name))
+    code(engine.drop_snapshot_of(&name, thd as usize))
 }
 
 /// See the header.

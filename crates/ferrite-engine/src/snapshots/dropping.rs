@@ -64,8 +64,18 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `InUse`; `Io`.
     pub fn drop_snapshot(&self, name: &str) -> Result<()> {
-        let _claim = self.snapshots.claim()?;
-        self.drop_claimed(name, &|| false)
+        self.drop_snapshot_of(name, 0)
+    }
+
+    /// As [`Engine::drop_snapshot`], and a KILL of connection `thd` (0: of none) ends the wait for others; if it comes later, it
+    /// leaves it to a thread to find out what is free now.
+    ///
+    /// # Errors
+    /// Also `Interrupted` by KILL: it is there still.
+    pub fn drop_snapshot_of(&self, name: &str, thd: usize) -> Result<()> {
+        let is_killed = || self.is_killed(thd);
+        let _claim = self.snapshots.claim(&is_killed)?;
+        self.drop_claimed(name, &is_killed)
     }
 
     /// The caller has the claim. Killed, it leaves it to a thread, or to who makes room next, to find out
@@ -335,6 +345,7 @@ mod tests {
     use super::*;
     use crate::catalog::table::Table;
     use crate::snapshots::ServerState;
+    use crate::state::callbacks::Callbacks;
     use crate::testing::{config, insert, open, open_with, three_snapshots, until, Heard};
     use crate::transaction::session::Session;
     use crate::Config;
@@ -612,6 +623,49 @@ mod tests {
         engine.check_space().unwrap();
     }
 
+    /// It takes long until others are done, and to find out what is free: who takes a snapshot, or drops one, hears KILL.
+    #[test]
+    fn who_waits_for_others_hears_kill() {
+        let disk = SimStorage::new(16);
+        let storage = Arc::new(disk.boot());
+        let engine = Engine::open(config(), storage, Arc::new(Killed)).unwrap();
+        let (t, s) = three_snapshots(&engine);
+        {
+            let _claim = engine.snapshots.claim(&|| false).unwrap();
+            let begun = engine.begin_snapshot_of("d", KILLED).map(drop);
+            assert_eq!(begun, Err(Error::Interrupted));
+            let dropped = engine.drop_snapshot_of("a", KILLED);
+            assert_eq!(dropped, Err(Error::Interrupted));
+            engine.snapshots.note_unfreed("z");
+            engine.snapshots.put_off();
+        }
+        let begun = engine.begin_snapshot_of("d", KILLED).map(drop);
+        assert_eq!(begun, Err(Error::Interrupted));
+        assert!(engine.snapshots.unfreed().is_some(), "it looked through");
+        assert_eq!(engine.snapshots.count(), 3);
+        // It goes, and what is free then is found out by others.
+        engine.drop_snapshot_of("a", KILLED).unwrap();
+        engine.snapshots.put_off_no_longer();
+        until("nobody frees it", || !engine.snapshots.is_unfinished());
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+
+    /// A connection that is killed.
+    const KILLED: usize = 7;
+    struct Killed;
+
+    impl Callbacks for Killed {
+        fn log(&self, _level: LogLevel, _text: &str) {}
+        fn is_killed(&self, thd: usize) -> bool {
+            thd == KILLED
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
     /// Several cannot be dropped: each is told once, however often it is tried.
     #[test]
     fn each_that_cannot_be_dropped_is_told_once() {
@@ -658,7 +712,7 @@ mod tests {
         // Who comes next goes on where the other was killed, unless the thread has.
         assert!(engine.evict_for_room(&|| true));
         {
-            let _claim = engine.snapshots.claim().unwrap();
+            let _claim = engine.snapshots.claim(&|| false).unwrap();
             engine.hold_rest_at_last(&|| false);
             assert_eq!((left(), engine.snapshots.unfreed()), (1, None));
         }

@@ -128,10 +128,23 @@ impl Engine {
     /// # Errors
     /// `BadConfig`: the name; `Exists`: there is such a snapshot. `InUse`, `DiskFull`, `Io`.
     pub fn begin_snapshot(self: &Arc<Self>, name: &str) -> Result<SnapshotJob> {
+        self.begin_snapshot_of(name, 0)
+    }
+
+    /// As [`Engine::begin_snapshot`], and a KILL of connection `thd` (0: of none) ends the wait for others, for what those
+    /// have left that were dropped, which takes as long as the database is large, and for pages that lack changes.
+    ///
+    /// # Errors
+    /// Also `Interrupted` by KILL.
+    pub fn begin_snapshot_of(self: &Arc<Self>, name: &str, thd: usize) -> Result<SnapshotJob> {
         check_name(name)?;
-        let claim = self.snapshots.claim()?;
+        let is_killed = || self.is_killed(thd);
+        let claim = self.snapshots.claim(&is_killed)?;
         // Nobody else can as long as this one is being taken. It may be that one that is half gone.
-        self.hold_rest_at_last(&|| false);
+        self.hold_rest_at_last(&is_killed);
+        if is_killed() {
+            return Err(Error::Interrupted);
+        }
         if self.snapshots.find(name).is_some() {
             return Err(Error::Exists);
         }
@@ -152,7 +165,8 @@ impl Engine {
         let end = self.log.current_lsn();
         if self.log_age() > LOG_BYTES {
             assert!(end.0 > LOG_BYTES, "a log that ends at {end}");
-            self.pool.flush_all_below(Lsn(end.0 - LOG_BYTES))?;
+            let below = Lsn(end.0 - LOG_BYTES);
+            self.pool.flush_all_below_unless(below, &is_killed)?;
         }
         job.copy_checkpoint()?;
         Ok(job)

@@ -17,6 +17,7 @@
 //!
 //! Locking: `kept`, `going`, `half_gone`, `unfreed` and `told`, leaves held for moments.
 
+use crate::state::engine::IsKilled;
 use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{thread, time, Counter, Mutex};
@@ -135,14 +136,16 @@ impl Snapshots {
     /// Waits for who is at work.
     ///
     /// # Errors
-    /// `InUse`: it takes too long.
-    pub(crate) fn claim(&self) -> Result<Claim<'_>> {
+    /// `InUse`: it takes too long; `Interrupted`: killed.
+    pub(crate) fn claim(&self, is_killed: IsKilled<'_>) -> Result<Claim<'_>> {
         const LOOK_MS: u64 = 5;
         const LOOKS: u32 = 12_000;
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut claim = self.try_claim();
+        let mut killed = false;
         for _ in 0..LOOKS {
-            if claim.is_some() {
+            killed = claim.is_none() && is_killed();
+            if claim.is_some() || killed {
                 break;
             }
             thread::sleep_ms(LOOK_MS);
@@ -150,7 +153,10 @@ impl Snapshots {
         }
         let before = self.waiting.fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "nobody waited");
-        claim.ok_or_else(|| Error::InUse("another snapshot is being taken or dropped".into()))
+        claim.ok_or_else(|| match killed {
+            true => Error::Interrupted,
+            false => Error::InUse("another snapshot is being taken or dropped".into()),
+        })
     }
 
     /// Does somebody wait for the claim? Whose work can be put off gives way to a statement.
@@ -354,7 +360,7 @@ mod tests {
         let claim = s.try_claim().unwrap();
         assert!(s.try_claim().is_none());
         drop(claim);
-        Snapshots::hand_over(s.claim().unwrap());
+        Snapshots::hand_over(s.claim(&|| false).unwrap());
         assert!(s.try_claim().is_none());
         s.release();
         for name in ["a", "b"] {
