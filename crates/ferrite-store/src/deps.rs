@@ -5,4 +5,4 @@ pub(crate) use ferrite_io::{
 };
 pub(crate) use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use ferrite_sync::thread::yield_now;
-pub(crate) use ferrite_sync::{kill_point, Arc, Counter, Event, Mutex, OnceLock, RwLock};
+pub(crate) use ferrite_sync::{kill_point, time, Arc, Counter, Event, Mutex, OnceLock, RwLock};

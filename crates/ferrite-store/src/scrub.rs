@@ -18,13 +18,14 @@
 //! start looks through all free space again.
 //!
 //! Locking: growth lock > space lock, as in `space.rs`: a writer that finds no room waits for the
-//! round to end before it adds a segment. Rounds are therefore short.
+//! round to end before it adds a segment. Rounds are therefore short: where blocks cannot be read, for which a device may take
+//! seconds each, a round ends after the first of them beyond a tenth of a second, and the next one goes on there.
 
 use ferrite_types::Result;
 
 use std::ops::Range;
 
-use crate::deps::{kill_point, AlignedBuf, Ordering};
+use crate::deps::{kill_point, time, AlignedBuf, Ordering};
 use crate::runs::StaleRun;
 use crate::store::{Store, LOADING};
 use crate::word::{BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
@@ -33,6 +34,13 @@ use crate::word::{BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 const WRITE_BYTES: usize = 1 << 20;
 /// Bytes a round takes at most.
 pub(crate) const ROUND_BYTES: usize = 8 << 20;
+/// A round in which something cannot be read, where a device may try for seconds, ends after so long, in us.
+const UNREADABLE_US: u64 = 100_000;
+
+/// What was overwritten, or could not be.
+type Piece = (Range<u64>, Result<()>);
+/// What there was no time for.
+type Rest = Vec<Range<u64>>;
 
 /// What one round has at hand, and has done.
 struct Overwriting {
@@ -43,6 +51,7 @@ struct Overwriting {
     touched: Vec<usize>,
     /// Granules to which nothing was written.
     blank: Vec<Range<u64>>,
+    since_us: u64,
 }
 
 impl Overwriting {
@@ -52,6 +61,7 @@ impl Overwriting {
             there: AlignedBuf::zeroed(WRITE_BYTES),
             touched: Vec::new(),
             blank: Vec::new(),
+            since_us: time::now_us(),
         }
     }
 }
@@ -103,7 +113,11 @@ impl Store {
                 found
             }
         };
-        self.scrub(&found)
+        let (looked, goes_on) = self.scrub(&found);
+        if let Some(granule) = goes_on {
+            *self.scrub_from.lock() = granule;
+        }
+        looked
     }
 
     /// Overwrites all of it, as far as it can be, once. While nothing is freed nothing is stale then.
@@ -120,7 +134,10 @@ impl Store {
                 break;
             }
             assert!(from > before, "the same again at {before}");
-            result = result.and(self.scrub(&found).map(drop));
+            let (looked, goes_on) = self.scrub(&found);
+            from = goes_on.unwrap_or(from);
+            assert!(from > before, "it does not go on at {before}");
+            result = result.and(looked.map(drop));
         }
         result
     }
@@ -130,61 +147,97 @@ impl Store {
         self.runs.lock().take_stale(most, from)
     }
 
-    /// Overwrites runs that were taken, and gives them back, piece by piece. Caller holds the growth lock.
-    fn scrub(&self, found: &[StaleRun]) -> Result<u64> {
+    /// Overwrites runs that were taken, and gives them back, piece by piece. Caller holds the growth lock. Gives the bytes
+    /// looked at, and where it goes on if there was no time for the rest.
+    fn scrub(&self, found: &[StaleRun]) -> (Result<u64>, Option<u64>) {
         if found.is_empty() {
-            return Ok(0);
+            return (Ok(0), None);
         }
         let mut at_work = Overwriting::new();
-        let pieces: Vec<(&StaleRun, Range<u64>)> = found.iter().flat_map(pieces_of).collect();
-        let overwrite = |(run, piece): &(&StaleRun, Range<u64>)| match run.doubtful {
-            true => self.overwrite_doubtful(piece.clone(), &mut at_work),
-            false => self.write_zeroes(piece.clone(), &mut at_work),
-        };
-        let mut results: Vec<Result<()>> = pieces.iter().map(overwrite).collect();
+        let (mut done, rest) = self.overwrite(found, &mut at_work);
         kill_point!("store.scrub_before_sync");
         let mut touched = at_work.touched.iter();
         if let Err(e) = touched.try_for_each(|file| self.files.sync(*file)) {
-            results.fill(Err(e));
+            done.iter_mut()
+                .for_each(|(_, result)| *result = Err(e.clone()));
         }
         kill_point!("store.scrubbed");
+        let granules = |piece: &Range<u64>| (piece.end - piece.start) as u32;
         let mut runs = self.runs.lock();
         let mut looked = 0;
-        for ((_, piece), result) in pieces.iter().zip(&results) {
-            let granules = (piece.end - piece.start) as u32;
-            looked += u64::from(granules) * GRANULE_BYTES as u64;
+        for (piece, result) in &done {
+            looked += u64::from(granules(piece)) * GRANULE_BYTES as u64;
             match result {
-                Ok(()) => runs.give_zeroed(piece.start, granules),
+                Ok(()) => runs.give_zeroed(piece.start, granules(piece)),
                 // A part of it may be zeroes now.
-                Err(_) => runs.give_doubtful(piece.start, granules),
+                Err(_) => runs.give_doubtful(piece.start, granules(piece)),
             }
+        }
+        for piece in &rest {
+            runs.give_doubtful(piece.start, granules(piece));
         }
         // Holes where nothing was written are holes still.
         for (granule, n) in found.iter().flat_map(|run| &run.holes) {
             let end = granule + u64::from(*n);
-            for blank in &at_work.blank {
+            for blank in at_work.blank.iter().chain(&rest) {
                 let (from, to) = (blank.start.max(*granule), blank.end.min(end));
                 if from < to {
                     runs.note_hole(from, (to - from) as u32);
                 }
             }
         }
-        assert!(looked <= ROUND_BYTES as u64, "{looked} bytes in a round");
-        let all: Result<()> = results.into_iter().collect();
-        all.map(|()| looked)
+        assert!(
+            0 < looked && looked <= ROUND_BYTES as u64,
+            "{looked} bytes in a round"
+        );
+        let all: Result<()> = done.into_iter().map(|(_, result)| result).collect();
+        let goes_on = rest.first().map(|piece| piece.start);
+        (all.map(|()| looked), goes_on)
     }
 
-    /// Overwrites the blocks of a piece that are not zeroes, or cannot be read.
-    fn overwrite_doubtful(&self, piece: Range<u64>, at_work: &mut Overwriting) -> Result<()> {
+    /// Overwrites the runs, piece by piece: those that are done, with their results, and those for which there was no time.
+    fn overwrite(&self, found: &[StaleRun], at_work: &mut Overwriting) -> (Vec<Piece>, Rest) {
+        let (mut done, mut rest) = (Vec::new(), Rest::new());
+        for (run, piece) in found.iter().flat_map(pieces_of) {
+            if !rest.is_empty() {
+                rest.push(piece);
+                continue;
+            }
+            let (end, result) = match run.doubtful {
+                true => self.overwrite_doubtful(piece.clone(), at_work),
+                false => (piece.end, self.write_zeroes(piece.clone(), at_work)),
+            };
+            assert!(piece.start < end && end <= piece.end, "{piece:?} to {end}");
+            done.push((piece.start..end, result));
+            if end < piece.end {
+                rest.push(end..piece.end);
+            }
+        }
+        (done, rest)
+    }
+
+    /// Overwrites the blocks of a piece that are not zeroes, or cannot be read. Gives where it ended: earlier than the piece if
+    /// it cannot be read at once, and there was no time for all of its blocks.
+    fn overwrite_doubtful(
+        &self,
+        piece: Range<u64>,
+        at_work: &mut Overwriting,
+    ) -> (u64, Result<()>) {
         let bytes = (piece.end - piece.start) as usize * GRANULE_BYTES;
         let there = &mut at_work.there[..bytes];
+        let mut end = piece.end;
         if self.files.read(piece.start, there).is_err() {
             for (granule, block) in blocks_from(piece.start).zip(there.chunks_mut(BLOCK_BYTES)) {
                 if self.files.read(granule, block).is_err() {
                     block.fill(u8::MAX);
                 }
+                if time::now_us() - at_work.since_us > UNREADABLE_US {
+                    end = granule + u64::from(BLOCK_GRANULES);
+                    break;
+                }
             }
         }
+        let there = &there[..(end - piece.start) as usize * GRANULE_BYTES];
         let mut parts: Vec<(Range<u64>, bool)> = Vec::new();
         let zeroes = &at_work.zeroes[..BLOCK_BYTES];
         for (granule, block) in blocks_from(piece.start).zip(there.chunks(BLOCK_BYTES)) {
@@ -194,7 +247,7 @@ impl Store {
                 None => parts.push((granule..end, is_blank)),
             }
         }
-        debug_assert!(parts.last().is_some_and(|last| last.0.end == piece.end));
+        debug_assert!(parts.last().is_some_and(|last| last.0.end == end));
         let mut result = Ok(());
         for (part, is_blank) in parts {
             match is_blank {
@@ -202,7 +255,7 @@ impl Store {
                 false => result = result.and(self.write_zeroes(part, at_work)),
             }
         }
-        result
+        (end, result)
     }
 
     fn write_zeroes(&self, piece: Range<u64>, at_work: &mut Overwriting) -> Result<()> {
@@ -238,8 +291,8 @@ mod tests {
     use super::*;
     use crate::{PageImage, Placed, StoreConfig};
     use ferrite_io::sim::{IoEvent, IoOp, SimStorage};
-    use ferrite_sync::atomic::AtomicBool;
-    use ferrite_sync::Arc;
+    use ferrite_sync::atomic::{AtomicBool, AtomicU32};
+    use ferrite_sync::{thread, Arc};
     use ferrite_types::format::Packing;
     use ferrite_types::{Error, IndexId, Lsn, PageId};
 
@@ -363,5 +416,39 @@ mod tests {
         })));
         while store.scrub_round().unwrap() > 0 {}
         assert_eq!(left(&disk), 0);
+    }
+
+    /// Nothing of a long stretch can be read, and the device takes its time to say so: who needs a longer store does not wait
+    /// for all of it. What was a hole, and was not looked at, is one still.
+    #[test]
+    fn a_round_over_a_bad_stretch_is_short() {
+        for at_once in [false, true] {
+            let disk = SimStorage::new(1);
+            let (store, allocated) = with_holes(&disk);
+            let reads = Arc::new(AtomicU32::new(0));
+            let read = reads.clone();
+            disk.set_hook(Some(Arc::new(move |io| {
+                if io.op == IoOp::Read {
+                    read.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep_ms(2);
+                    return Err(Error::Io("bad sector".into()));
+                }
+                Ok(())
+            })));
+            let (mut rounds, all) = (0, ROUND_BYTES / BLOCK_BYTES);
+            store.scrub_round().unwrap();
+            let in_one = reads.load(Ordering::SeqCst) as usize;
+            assert!(in_one < all / 4, "{in_one} reads of blocks in a round");
+            let of_a_piece = (WRITE_BYTES / GRANULE_BYTES) as u64;
+            assert!(store.runs.lock().allocated() < allocated + of_a_piece);
+            if at_once {
+                store.scrub_all().unwrap();
+            }
+            while store.scrub_round().unwrap() > 0 {
+                rounds += 1;
+            }
+            assert!(at_once == (rounds == 0), "{rounds} rounds");
+            assert_eq!(left(&disk), 0);
+        }
     }
 }
