@@ -87,12 +87,18 @@ struct BinlogPoint {
 
 enum class Taken { YES, NO, ERROR_IS_SET };
 
+/* KILL has its own words, and a statement that has run for too long; else the engine stops. */
+void say_interrupted(THD *thd) {
+  if (thd && ferrite::is_killed(thd)) thd->send_kill_message();
+  if (!thd || !thd->is_error()) my_error(ER_QUERY_INTERRUPTED, MYF(0));
+}
+
 /* Takes a snapshot; `why` it was not. */
 Taken take(THD *thd, const char *name, bool scheduled, std::string *why) {
   fe_kept_job *job = nullptr;
   fe_code code = fe_kept_begin(ferrite_engine, name, thd, &job);
   if (code == FE_INTERRUPTED) {
-    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+    say_interrupted(thd);
     *why = "it was interrupted";
     return Taken::ERROR_IS_SET;
   }
@@ -280,7 +286,7 @@ bool ferrite_kept_drop(THD *thd, const char *name) {
   const fe_code code = fe_kept_drop(ferrite_engine, name, thd);
   if (code == FE_OK) return true;
   if (code == FE_INTERRUPTED) {
-    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+    say_interrupted(thd);
     return false;
   }
   refuse("ferrite_snapshot_drop", name,

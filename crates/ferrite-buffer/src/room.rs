@@ -108,33 +108,27 @@ impl Pool {
     /// no page gets dirty: room alone must end that. `asks`: as of before it was asked for more room. `written`: so many pages
     /// were, all of them.
     pub(crate) fn note_room(&self, grown: &Result<Ahead>, asks: u64, written: usize) {
-        if written == 0 && self.is_failing() {
-            // Somebody else may have in his hands what could not be written.
-            let Some(room) = self.look_for_room(asks) else {
-                return;
-            };
-            if room.is_clean {
-                self.note_success();
-            }
+        if matches!(grown, Ok(Ahead::Busy)) {
+            return;
+        }
+        // Somebody else may have in his hands what could not be written.
+        let others = written == 0 && self.is_failing();
+        // Free space enough, and pages find hardly any: that one did says little of the next.
+        let tight = self.is_tight() && matches!(grown, Ok(Ahead::Enough));
+        if !others && !tight && grown.is_ok() {
+            self.note_success();
             return self.answer(asks);
         }
+        let Some(room) = self.look_for_room(asks) else {
+            // What was found last holds.
+            return;
+        };
+        debug_assert!(asks <= self.asks(), "nobody has asked");
         match grown {
-            Ok(Ahead::Busy) => return,
-            Err(e) => match self.look_for_room(asks) {
-                Some(room) if room.is_enough => self.note_little(e),
-                Some(_) => self.note_failure(e),
-                // What was found last holds.
-                None => return,
-            },
-            Ok(Ahead::Enough) if self.is_tight() => {
-                // Free space enough, and pages find hardly any: that one did says little of the next.
-                let Some(room) = self.look_for_room(asks) else {
-                    return;
-                };
-                if room.is_enough || room.needed == 0 {
-                    self.note_success();
-                }
-            }
+            _ if others && !room.is_clean => {}
+            Err(e) if room.is_enough => self.note_little(e),
+            Err(e) => self.note_failure(e),
+            Ok(_) if tight && !room.is_enough && room.needed > 0 => {}
             Ok(_) => self.note_success(),
         }
         self.answer(asks);
@@ -254,8 +248,8 @@ impl Pool {
         // Each page takes a place for good: all or none, or deletions would find no places in the end.
         let all = self.changes.count_older_than(lsn).max(1);
         match has(&all) {
-            // It looks again halfway, lest they are longer than that.
-            true => Ok(all.div_ceil(2)),
+            // It looks again halfway, or earlier, lest they are longer than that, or deletions take what there was.
+            true => Ok(all.div_ceil(2).min(LOOKED_FOR[0])),
             false => Err(why),
         }
     }

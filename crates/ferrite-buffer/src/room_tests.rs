@@ -444,6 +444,27 @@ fn one_writer_looks_at_a_time() {
     assert!(!pool.has_looked(pool.look_soon()), "that was before");
 }
 
+/// The files get no longer, for another reason than a full disk (no file can be opened, an error of the device): that all pages
+/// are written ends nothing, for there is no room.
+#[test]
+fn files_that_cannot_grow_refuse_changes_until_they_can() {
+    let disk = SimStorage::new(39);
+    let pool = pool_on(&disk);
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    leave_free(&pool, &disk, 1);
+    pool.flush_below(Lsn::MAX);
+    let failed = Err(Error::Io("it cannot be made longer".into()));
+    for _ in 0..4 {
+        *pool.writer.next_look_us.lock() = 0;
+        pool.note_room(&failed, pool.asks(), 0);
+        assert!(matches!(pool.refusal(true), Some(Error::Io(_))));
+    }
+    disk.set_capacity(None);
+    *pool.writer.next_look_us.lock() = 0;
+    pool.note_room(&pool.store().grow_ahead(), pool.asks(), 0);
+    assert_eq!(pool.refusal(true), None, "there is room");
+}
+
 #[test]
 fn the_longer_a_look_takes_the_later_is_the_next_one() {
     assert_eq!(next_look_us(1000, 1000), 1000);

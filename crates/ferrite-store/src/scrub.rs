@@ -34,7 +34,8 @@ use crate::word::{BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 const WRITE_BYTES: usize = 1 << 20;
 /// Bytes a round takes at most.
 pub(crate) const ROUND_BYTES: usize = 8 << 20;
-/// A round in which something cannot be read, where a device may try for seconds, ends after so long, in us.
+/// A round in which something cannot be read, where a device may try for seconds, ends after so long, in us, if others need
+/// longer files meanwhile.
 const UNREADABLE_US: u64 = 100_000;
 
 /// What was overwritten, or could not be.
@@ -52,16 +53,19 @@ struct Overwriting {
     /// Granules to which nothing was written.
     blank: Vec<Range<u64>>,
     since_us: u64,
+    /// How long it goes on after what cannot be read.
+    unreadable_us: u64,
 }
 
 impl Overwriting {
-    fn new() -> Overwriting {
+    fn new(unreadable_us: u64) -> Overwriting {
         Overwriting {
             zeroes: AlignedBuf::zeroed(WRITE_BYTES),
             there: AlignedBuf::zeroed(WRITE_BYTES),
             touched: Vec::new(),
             blank: Vec::new(),
             since_us: time::now_us(),
+            unreadable_us,
         }
     }
 }
@@ -113,7 +117,7 @@ impl Store {
                 found
             }
         };
-        let (looked, goes_on) = self.scrub(&found);
+        let (looked, goes_on) = self.scrub(&found, UNREADABLE_US);
         if let Some(granule) = goes_on {
             *self.scrub_from.lock() = granule;
         }
@@ -134,7 +138,8 @@ impl Store {
                 break;
             }
             assert!(from > before, "the same again at {before}");
-            let (looked, goes_on) = self.scrub(&found);
+            // Nobody waits for longer files by now.
+            let (looked, goes_on) = self.scrub(&found, u64::MAX);
             from = goes_on.unwrap_or(from);
             assert!(from > before, "it does not go on at {before}");
             result = result.and(looked.map(drop));
@@ -149,11 +154,11 @@ impl Store {
 
     /// Overwrites runs that were taken, and gives them back, piece by piece. Caller holds the growth lock. Gives the bytes
     /// looked at, and where it goes on if there was no time for the rest.
-    fn scrub(&self, found: &[StaleRun]) -> (Result<u64>, Option<u64>) {
+    fn scrub(&self, found: &[StaleRun], unreadable_us: u64) -> (Result<u64>, Option<u64>) {
         if found.is_empty() {
             return (Ok(0), None);
         }
-        let mut at_work = Overwriting::new();
+        let mut at_work = Overwriting::new(unreadable_us);
         let (mut done, rest) = self.overwrite(found, &mut at_work);
         kill_point!("store.scrub_before_sync");
         let mut touched = at_work.touched.iter();
@@ -231,7 +236,7 @@ impl Store {
                 if self.files.read(granule, block).is_err() {
                     block.fill(u8::MAX);
                 }
-                if time::now_us() - at_work.since_us > UNREADABLE_US {
+                if time::now_us() - at_work.since_us > at_work.unreadable_us {
                     end = granule + u64::from(BLOCK_GRANULES);
                     break;
                 }

@@ -297,8 +297,12 @@ impl PageChanges {
         }
         let place = |of: &PagePieces| {
             let word = store.directory().get(of.page);
+            if word.as_frame().is_some() {
+                // An earlier batch has left it in memory: before others take its frame.
+                return 0;
+            }
             let on_disk = word.as_location().filter(|at| !at.is_none());
-            on_disk.map_or(u64::MAX, |at| at.granule())
+            on_disk.map_or(u64::MAX, |at| at.granule() + 1)
         };
         pages.sort_by_cached_key(place);
         let all: usize = pages.iter().map(|of| of.nths.len()).sum();
