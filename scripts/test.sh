@@ -54,6 +54,7 @@ test_ci() {
     # Software that nobody here wrote: it waits for its downloads, too.
     test_beside applications "$FERRITE_ROOT/tests/applications/run.sh" --ci
     test_suite suites --ci
+    test_suite neighbours --ci
     test_beside_ends
     # mtr keeps one processor busy, diff and schedules less than one.
     test_beside mtr "$FERRITE_ROOT/tests/mtr/run.sh" --ci
@@ -98,7 +99,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection monitoring migrate applications suites sysbench bench mtr diff corners schedules backup snapshots encryption crash package soak perf; do
+    for suite in loom tools introspection monitoring neighbours migrate applications suites sysbench bench mtr diff corners schedules backup snapshots encryption crash package soak perf; do
         test_suite "$suite" "$@"
     done
     test_stage "perf foreign" "$FERRITE_ROOT/tests/perf/run.sh" foreign
