@@ -20,6 +20,11 @@ access_ready() { [[ $(instance_noted access) == "$ACCESS_VERSION" ]]; }
 access_prepare() {
     ACCESS_OPTION=()
     ACCESS=$(instance_noted access)
+    if [[ -n ${FERRITE_REPLAY_USER:-} && ${FERRITE_REPLAYING:-} == "$DIR" ]]; then
+        access_replay_statements | instance_write "$(access_script)"
+        ACCESS_OPTION=(--init-file="$(access_script)")
+        return
+    fi
     ! access_ready || return 0
     local option
     for option in "${SERVER_OPTIONS[@]}"; do
@@ -73,6 +78,13 @@ SQL
     access_user_statements "'$ACCESS_USER'@'127.0.0.1'" "BY '$password'"
     printf "ALTER USER '%s'@'127.0.0.1' IDENTIFIED BY '%s';\n" "$ACCESS_USER" "$password"
     printf 'CREATE DATABASE IF NOT EXISTS test;\n'
+}
+
+# The user of a restore that applies the binary log to the directory of a server that is no instance: no other user of it changes, and
+# this one goes before the server does.
+access_replay_statements() {
+    printf "SET SESSION sql_log_bin = 0;\nCREATE USER '%s'@'localhost' IDENTIFIED BY '%s';\n" "$FERRITE_REPLAY_USER" "$MYSQL_PWD"
+    printf "GRANT ALL PRIVILEGES ON *.* TO '%s'@'localhost' WITH GRANT OPTION;\n" "$FERRITE_REPLAY_USER"
 }
 
 # An account that is there already keeps its way in.

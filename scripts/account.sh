@@ -98,7 +98,7 @@ account_runtime() {
     local root=$FERRITE_SERVER_ROOT from to
     if ! account_reaches "$FERRITE_MARIADBD"; then
         to=$FERRITE_SYSTEM_HOME/${FERRITE_SERVER_HOME##*/}
-        from=$root root=$to/root
+        from=$root root=$to/${root##*/}
         [[ -e $to/complete ]] || ferrite_locked system-home account_copy_server "$from" "$to"
     fi
     RUN_PREFIX=$root/usr RUN_MARIADBD=$root/usr/sbin/mariadbd
@@ -117,7 +117,8 @@ account_copy_server() {
     ferrite_say "copying the server's files to $to, where $ACCOUNT can read them (once)"
     rm -rf -- "$to"
     install -d -m 755 -- "$FERRITE_SYSTEM_HOME" "$to"
-    cp -a --link -- "$from" "$to/root" 2>/dev/null || { rm -rf -- "$to/root" && cp -a -- "$from" "$to/root"; } ||
+    local copy=$to/${from##*/}
+    cp -a --link -- "$from" "$copy" 2>/dev/null || { rm -rf -- "$copy" && cp -a -- "$from" "$copy"; } ||
         ferrite_die "cannot copy $from to $to" "check the space and the rights there"
     find "$to" ! -type l ! -perm -o=r -exec chmod a+rX -- {} +
     touch "$to/complete"

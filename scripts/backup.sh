@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# `./ferrite backup`: a hot backup of a running instance.
+# `./ferrite backup`: a hot backup of a running instance, or of any running server with Ferrite (server.sh).
 #
 # 1. A connection of our own begins Ferrite's backup, which waits for its point in time.
 # 2. mariadb-backup copies the rest. At the end of its BACKUP STAGE, commits are blocked: that is the point in time of
@@ -15,22 +15,29 @@
 # Locking: the directory, until this ends.
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
+# shellcheck source=scripts/server.sh
+source "$FERRITE_ROOT/scripts/server.sh"
 
-BACKUP_TO='' BACKUP_BASE='' BACKUP_CHAIN=()
+BACKUP_TO='' BACKUP_BASE='' BACKUP_CHAIN=() BACKUP_RATE=''
+# What the server's limit was while it is ours.
+BACKUP_RATE_BEFORE=''
 # The server writes for this backup: what is in the directory is ours.
 BACKUP_BEGUN=''
 
 cmd_backup() {
     instance_defaults
     backup_options "$@"
-    instance_paths
-    instance_choose_server
-    instance_running || ferrite_die "no server runs on $DIR" "start it with: $(instance_command up)"
-    instance_recall
+    server_find
     backup_new_dir backup "$BACKUP_TO"
     backup_take_base
-    backup_tools
-    account_choose "$DIR"
+    if [[ -n $SERVER_IS ]]; then
+        server_account
+        server_backup_tool
+        backup_programs
+    else
+        backup_tools
+        account_choose "$DIR"
+    fi
     backup_make_dir
     BACKUP_ERRORS=$(mktemp)
     ferrite_at_end backup_ends
@@ -42,6 +49,7 @@ cmd_backup() {
 }
 
 backup_ends() {
+    backup_rate_back
     rm -f -- "$BACKUP_ERRORS"
     # shellcheck disable=SC2153 # coproc sets it
     [[ -z ${CLIENT_PID:-} ]] || kill "$CLIENT_PID" 2>/dev/null || true
@@ -50,12 +58,12 @@ backup_ends() {
 backup_options() {
     while (($# > 0)); do
         case $1 in
-            --dir | --incremental-from)
+            --dir | --incremental-from | --rate | --socket | --defaults-file)
                 ferrite_need_value "$@"
                 backup_set "$1" "$2"
                 shift
                 ;;
-            --dir=* | --incremental-from=*) backup_set "${1%%=*}" "${1#*=}" ;;
+            --dir=* | --incremental-from=* | --rate=* | --socket=* | --defaults-file=*) backup_set "${1%%=*}" "${1#*=}" ;;
             -*) ferrite_die "backup: unknown option '$1'" "see ./ferrite help" ;;
             *)
                 [[ -z $BACKUP_TO ]] || ferrite_die "backup: a second directory '$1'" "see ./ferrite help"
@@ -69,8 +77,13 @@ backup_options() {
 
 backup_set() {
     case $1 in
-        --dir) DIR=$2 ;;
+        --dir) DIR=$2 INSTANCE_ASKED=1 ;;
+        --socket | --defaults-file) server_set "$1" "$2" ;;
         --incremental-from) BACKUP_BASE=$(realpath -m -- "$2") ;;
+        --rate)
+            [[ $2 =~ ^[1-9][0-9]{0,17}$ ]] || ferrite_die "backup: --rate takes a number of bytes per second, not '$2'"
+            BACKUP_RATE=$2
+            ;;
     esac
 }
 
@@ -102,13 +115,32 @@ backup_make_dir() {
 
 backup_begin() {
     instance_login
-    coproc CLIENT { ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb" --no-defaults "${LOGIN[@]}" --batch --skip-column-names --unbuffered 2>"$BACKUP_ERRORS"; }
+    coproc CLIENT { instance_client mariadb --batch --skip-column-names --unbuffered 2>"$BACKUP_ERRORS"; }
     # shellcheck disable=SC2153
     exec {CLIENT_IN}>&"${CLIENT[1]}" {CLIENT_OUT}<&"${CLIENT[0]}"
     ferrite_say "beginning a backup into $BACKUP_TO"
     backup_ask "SET GLOBAL ferrite_backup_base='$(backup_quoted "${BACKUP_BASE:+$BACKUP_BASE/ferrite}")'" >/dev/null
+    [[ -z $BACKUP_RATE ]] || backup_limit
     backup_ask "SET GLOBAL ferrite_backup_dir='$(backup_quoted "$BACKUP_TO/ferrite")'" >/dev/null
     BACKUP_BEGUN=1
+    backup_rate_back
+}
+
+# A backup keeps the limit that it begins with.
+backup_limit() {
+    local before
+    before=$(backup_ask "SELECT @@GLOBAL.ferrite_backup_max_rate")
+    BACKUP_RATE_BEFORE=$before
+    backup_ask "SET GLOBAL ferrite_backup_max_rate=$BACKUP_RATE" >/dev/null
+}
+
+# By another connection: the backup's may have ended with an error.
+backup_rate_back() {
+    local before=$BACKUP_RATE_BEFORE
+    [[ -n $before ]] || return 0
+    BACKUP_RATE_BEFORE=
+    instance_query "SET GLOBAL ferrite_backup_max_rate=$before" >/dev/null ||
+        ferrite_warn "ferrite_backup_max_rate could not be set back to $before: it is $BACKUP_RATE"
 }
 
 backup_quoted() {
@@ -166,7 +198,7 @@ backup_rest() {
 backup_run_tool() {
     local log=$1
     shift
-    ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults "$@" 2>&1 | tee "$log"
+    ferrite_with_libs "$FERRITE_MARIADB_BACKUP" "${DEFAULTS[@]}" "$@" 2>&1 | tee "$log"
     [[ ${PIPESTATUS[0]} -eq 0 ]] && grep -q 'completed OK!' "$log"
 }
 
@@ -199,12 +231,13 @@ backup_close() {
         1) backup_failed "a file is not what was written; it is named above" ;;
         *) backup_failed "it could not be verified (code $status$( ((status != 137)) || printf ': the system was short of memory'))" ;;
     esac
-    [[ ! -r $DIR/ferrite.password ]] || instance_as cat -- "$DIR/ferrite.password" >"$BACKUP_TO/ferrite.password" ||
+    [[ -n $SERVER_IS || ! -r $DIR/ferrite.password ]] || instance_as cat -- "$DIR/ferrite.password" >"$BACKUP_TO/ferrite.password" ||
         backup_failed "cannot read $DIR/ferrite.password"
     rm -f -- "$BACKUP_TO/server.log"
     {
         printf 'version=1\nserver=%s\nserver_version=%s\nbase=%s\n' "$FERRITE_SERVER" "$FERRITE_SERVER_VERSION" "$BACKUP_BASE"
         printf 'taken=%s\n' "$BACKUP_TAKEN"
+        [[ -z $SERVER_IS ]] || server_note
         [[ ! -s $info ]] || awk -F '\t' '{printf "binlog_file=%s\nbinlog_position=%s\ngtid=%s\n", $1, $2, $3}' "$info"
     } >"$BACKUP_TO/$BACKUP_INFO.new"
     sync -f -- "$BACKUP_TO"

@@ -5,7 +5,7 @@
 #   TO/ferrite          Ferrite's data, as the server wrote it (docs/internals/backup.md): it alone belongs to the server's account
 #   TO/server           everything else of the instance, as mariadb-backup wrote it
 #   TO/server.sha256    checksums of the files in TO/server
-#   TO/ferrite.password the password of the instance's user ferrite
+#   TO/ferrite.password the password of the instance's user ferrite; not of a server that is no instance (kind=server in backup.info)
 #
 # Locking: a directory that is filled, TO or a new data directory, is locked from before the first file in it.
 # shellcheck source=scripts/instance.sh
@@ -29,17 +29,19 @@ backup_must_be() {
 
 # backup_tools: sets FERRITE_BACKUP and FERRITE_CHECK, and FERRITE_MARIADB_BACKUP.
 backup_tools() {
-    ferrite_need_cargo
     ferrite_ensure_server
     ferrite_ensure_backup_tool
     [[ -x $FERRITE_MARIADB_BACKUP ]] || ferrite_die "mariadb-backup is missing: $FERRITE_MARIADB_BACKUP" \
         "it copies what is not Ferrite's; it comes from Debian's package mariadb-backup of the server's version"
-    ferrite_progress "building ferrite-backup and ferrite-check" \
-        cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-tools ||
-        ferrite_die "the tools do not build" "the compiler's messages are above"
-    FERRITE_BACKUP=$(ferrite_target_dir)/release/ferrite-backup
+    backup_programs
+}
+
+# Sets FERRITE_BACKUP and FERRITE_CHECK.
+backup_programs() {
+    ferrite_ensure_tools "ferrite-backup and ferrite-check"
+    FERRITE_BACKUP=$FERRITE_TOOLS_BIN/ferrite-backup
     # shellcheck disable=SC2034 # read by the files that source this one
-    FERRITE_CHECK=$(ferrite_target_dir)/release/ferrite-check
+    FERRITE_CHECK=$FERRITE_TOOLS_BIN/ferrite-check
 }
 
 # backup_new_dir WHAT DIR: it is absent or empty, and in no data directory.
@@ -49,11 +51,13 @@ backup_new_dir() {
     if [[ -d $dir && -n $(ls -A -- "$dir") ]]; then
         [[ ! -f $dir/$INSTANCE_NOTE ]] || ferrite_die "$what: $dir is the data directory of an instance; nothing in it was changed" \
             "give a new directory"
+        [[ ! -d $dir/#ferrite ]] || ferrite_die "$what: $dir is the data directory of a server; nothing in it was changed" \
+            "give a new directory"
         ferrite_die "$what: $dir is not empty: $(find "$dir" -mindepth 1 -maxdepth 1 -printf '%f\n' -quit) is there" "give a new or an empty directory"
     fi
     while [[ $above != / ]]; do
         above=$(dirname -- "$above")
-        [[ ! -f $above/$INSTANCE_NOTE ]] || ferrite_die "$what: $dir is inside the data directory $above" "give another directory"
+        [[ ! -f $above/$INSTANCE_NOTE && ! -d $above/#ferrite ]] || ferrite_die "$what: $dir is inside the data directory $above" "give another directory"
     done
 }
 

@@ -25,6 +25,18 @@ ferrite_build() {
     export HA_FERRITE_SO
 }
 
+# ferrite_ensure_tools WHAT [WORDS...]: WHAT is said of them; the words are cargo's, to build not all.
+ferrite_ensure_tools() {
+    local what=$1
+    shift
+    ferrite_need_cargo
+    ferrite_progress "building $what" \
+        cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-tools "$@" ||
+        ferrite_die "$what: the build fails" "the compiler's messages are above"
+    # shellcheck disable=SC2034 # read by the files that source this one
+    FERRITE_TOOLS_BIN=$(ferrite_target_dir)/release
+}
+
 ferrite_have_plugin_sources() { compgen -G "$FERRITE_ROOT/plugin/*.cc" >/dev/null; }
 
 ferrite_build_core() {

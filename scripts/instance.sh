@@ -12,10 +12,18 @@ source "$FERRITE_ROOT/scripts/account.sh"
 
 INSTANCE_NOTE=ferrite.instance
 ACCESS=
+# An option has named the directory.
+INSTANCE_ASKED=''
+# The words that a client begins with; and, of a server that is no instance (server.sh), where its programs are.
+DEFAULTS=(--no-defaults) SERVER_BIN=''
 
-# The first series has the plain names; each other one has its own, so that both can run at a time.
+# The first series has the plain names; each other one has its own, so that both can run at a time. The package has none.
 instance_defaults() {
     local suffix=
+    if ferrite_is_installed; then
+        DIR='' SOCKET='' PORT=3307
+        return
+    fi
     DIR=$FERRITE_ROOT/var/data
     PORT=3307
     if ferrite_server_is_other; then
@@ -43,16 +51,17 @@ instance_choose_server() {
 # instance_take_dir WORDS...: for sql, down and status. Takes --dir out of the words, leaves the others in REST.
 instance_take_dir() {
     REST=()
+    # shellcheck disable=SC2034 # read by server.sh
     while (($# > 0)); do
         case $1 in
             --dir)
                 ferrite_need_value "$@"
-                DIR=$2
+                DIR=$2 INSTANCE_ASKED=1
                 shift
                 ;;
             --dir=*)
                 ferrite_need_value --dir "${1#--dir=}"
-                DIR=${1#--dir=}
+                DIR=${1#--dir=} INSTANCE_ASKED=1
                 ;;
             *)
                 REST+=("$@")
@@ -66,7 +75,10 @@ instance_take_dir() {
 }
 
 instance_paths() {
+    [[ -n $DIR ]] || ferrite_die "name the directory with --dir" \
+        "this machine's own server is started and stopped as always: systemctl start mariadb, systemctl stop mariadb"
     DIR=$(realpath -m -- "$DIR")
+    SOCKET=${SOCKET:-$DIR/ferrite.sock}
     # The name itself is not followed: it is a link to the socket in DIR.
     SOCKET=$(realpath -m -- "$(dirname -- "$SOCKET")")/$(basename -- "$SOCKET")
     PID_FILE=$DIR/ferrite.pid
@@ -163,12 +175,13 @@ instance_client() {
     local program=$1
     shift
     instance_login
-    ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/$program" --no-defaults "${LOGIN[@]}" "$@"
+    ferrite_with_libs "${SERVER_BIN:-$FERRITE_SERVER_PREFIX/bin}/$program" "${DEFAULTS[@]}" "${LOGIN[@]}" "$@"
 }
 
 # Sets LOGIN, the options that let the owner and root in.
 instance_login() {
     local me
+    [[ -z $SERVER_BIN ]] || return 0
     me=$(account_me)
     LOGIN=("--user=$me" "--socket=$SOCKET")
     # A server that an older ./ferrite started and that still runs knows only root.

@@ -14,9 +14,14 @@
 #   ferrite_with_libs CMD...   runs a server, client or sysbench binary with the libraries that came with it
 #   ferrite_venv NAME REQ      a private Python environment of pinned packages; sets VENV
 #   ferrite_need_tool CMD PKG  makes sure that a program is there
+#   ferrite_ensure_tools WHAT  builds ferrite-backup, ferrite-check and ferrite-rewind; sets FERRITE_TOOLS_BIN, where they are
 
 FERRITE_ROOT=${FERRITE_ROOT:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)}
-FERRITE_CACHE=${FERRITE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrite}
+FERRITE_LAUNCHER=${FERRITE_LAUNCHER:-$FERRITE_ROOT/ferrite}
+FERRITE_CACHE=${FERRITE_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/ferrite}
+
+# Whether this is the package ferrite-tools, which has no sources, and not a checkout.
+ferrite_is_installed() { [[ ! -e $FERRITE_ROOT/Cargo.toml ]]; }
 
 ferrite_say() { printf 'ferrite: %s\n' "$*" >&2; }
 ferrite_warn() { printf 'ferrite: %s\n' "$*" >&2; }
@@ -97,6 +102,7 @@ ferrite_need_tool() {
         shift 2
     done
     ((${#missing[@]} == 0)) && return
+    ! ferrite_is_installed || ferrite_die "these packages are missing: ${missing[*]}" "install them: apt install ${missing[*]}"
     if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
         ferrite_die "these packages are missing and only root may install them: ${missing[*]}" \
             "ask for: apt-get install ${missing[*]}"
@@ -177,7 +183,12 @@ ferrite_take_server() {
     [[ -z ${FERRITE_SERVER:-} ]] || ferrite_choose_server ""
 }
 
-# shellcheck source=scripts/server_files.sh
-source "$FERRITE_ROOT/scripts/server_files.sh"
-# shellcheck source=scripts/build.sh
-source "$FERRITE_ROOT/scripts/build.sh"
+if ferrite_is_installed; then
+    # shellcheck source=scripts/installed.sh
+    source "$FERRITE_ROOT/scripts/installed.sh"
+else
+    # shellcheck source=scripts/server_files.sh
+    source "$FERRITE_ROOT/scripts/server_files.sh"
+    # shellcheck source=scripts/build.sh
+    source "$FERRITE_ROOT/scripts/build.sh"
+fi

@@ -18,6 +18,8 @@ cmd_migrate() {
         migrate_dump "$@"
     elif migrate_has "--socket|--socket=*|--host|--host=*|--defaults-file|--defaults-file=*" "$@"; then
         migrate_exec "$word" "$@"
+    elif ferrite_is_installed && ! migrate_has "--dir|--dir=*" "$@"; then
+        migrate_exec "$word" --socket=/run/mysqld/mysqld.sock "$@"
     else
         migrate_private "$word" "$@"
     fi
@@ -46,20 +48,31 @@ migrate_has() {
     return 1
 }
 
-# Sets VENV. python3 alone cannot make an environment on Debian.
+# Sets PYTHON, one with PyMySQL: that of an environment of our own, or the machine's. python3 alone cannot make an environment on
+# Debian.
 migrate_python() {
     ferrite_need_tool python3 python3
+    if ferrite_is_installed; then
+        PYTHON=python3
+        python3 -c 'import pymysql' 2>/dev/null || ferrite_need_tool "no PyMySQL" python3-pymysql
+        return
+    fi
     python3 -c 'import ensurepip, venv' 2>/dev/null || ferrite_need_tool "no ensurepip" python3-venv
     ferrite_venv test "$FERRITE_ROOT/tests/lib/requirements.txt" ||
         ferrite_die "cannot make the Python environment of ferrite-migrate" "a network is needed once; pip's words are above"
+    PYTHON=$VENV/bin/python3
 }
 
 migrate_exec() {
-    migrate_environment
-    exec "$VENV/bin/python3" -m ferrite_migrate "$@"
+    migrate_environment migrate
+    exec "$PYTHON" -m ferrite_migrate "$@"
 }
 
-migrate_environment() { export PYTHONPATH=$FERRITE_ROOT/migrate PYTHONDONTWRITEBYTECODE=1; }
+# migrate_environment FOLDER: of the program's package; in ours all stand side by side.
+migrate_environment() {
+    export PYTHONPATH=$FERRITE_ROOT/$1 PYTHONDONTWRITEBYTECODE=1
+    ! ferrite_is_installed || PYTHONPATH=$FERRITE_ROOT
+}
 
 # A dump is looked at by loading its definitions, without rows, into a server that is made for it: what that server refuses
 # is refused, and nothing has to guess.
@@ -70,16 +83,16 @@ migrate_dump() {
     MIGRATE_HOME=$(mktemp -d)
     ferrite_at_end migrate_dump_ends
     chmod 755 "$MIGRATE_HOME"
-    "$FERRITE_ROOT/ferrite" up --dir "$MIGRATE_HOME/data" --port "$(migrate_free_port)" --socket "$MIGRATE_HOME/s" -- \
+    "$FERRITE_LAUNCHER" up --dir "$MIGRATE_HOME/data" --port "$(migrate_free_port)" --socket "$MIGRATE_HOME/s" -- \
         --skip-networking --default-storage-engine=InnoDB --innodb-buffer-pool-size=32M --ferrite-buffer-pool-size=32M >/dev/null ||
         ferrite_die "cannot start a private server for the dump"
-    migrate_environment
-    "$VENV/bin/python3" -m ferrite_migrate check "--socket=$MIGRATE_HOME/s" "--user=$(account_me)" "$@" || status=$?
+    migrate_environment migrate
+    "$PYTHON" -m ferrite_migrate check "--socket=$MIGRATE_HOME/s" "--user=$(account_me)" "$@" || status=$?
     exit "$status"
 }
 
 migrate_dump_ends() {
-    "$FERRITE_ROOT/ferrite" down --dir "$MIGRATE_HOME/data" >/dev/null 2>&1 || true
+    "$FERRITE_LAUNCHER" down --dir "$MIGRATE_HOME/data" >/dev/null 2>&1 || true
     rm -rf -- "$MIGRATE_HOME"
 }
 

@@ -3,6 +3,7 @@
 #
 # It has a data directory of its own, made anew by each open: in it are the snapshot's lists and log, and what the server
 # writes. Pages are read from the instance's files. As long as the server runs, the snapshot cannot be dropped.
+# The instance may as well be another server's data directory.
 # shellcheck source=scripts/snapshot.sh
 source "$FERRITE_ROOT/scripts/snapshot.sh"
 
@@ -11,9 +12,11 @@ OPEN_PORT='' OPEN_AT='' OPEN_SOCKET='' OPEN_UP=()
 cmd_open() {
     instance_defaults
     open_options "$@"
+    [[ -n $DIR ]] || DIR=$(server_default_dir)
     instance_paths
     instance_choose_server
-    instance_exists || ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up"
+    instance_exists || [[ -d $DIR/#ferrite ]] ||
+        ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up, and has no Ferrite tables"
     [[ -f $DIR/#ferrite/snapshot.$SNAPSHOT_NAME.manifest ]] ||
         ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(instance_command 'snapshot --list')"
     OPEN_AT=$(realpath -m -- "${OPEN_AT:-$DIR-open-$SNAPSHOT_NAME}")
@@ -21,7 +24,7 @@ cmd_open() {
     open_empty_dir
     local account=()
     ((EUID != 0)) || account=("--user=$(stat -c %U -- "$DIR")")
-    "$FERRITE_ROOT/ferrite" up --server "$FERRITE_SERVER" --dir "$OPEN_AT" --port "$OPEN_PORT" --socket "$OPEN_SOCKET" -- \
+    "$FERRITE_LAUNCHER" up --server "$FERRITE_SERVER" --dir "$OPEN_AT" --port "$OPEN_PORT" --socket "$OPEN_SOCKET" -- \
         --ferrite=FORCE "--ferrite-open-snapshot=$DIR:$SNAPSHOT_NAME" --read-only=1 "${account[@]}" "${OPEN_UP[@]}" || {
         open_remove || true
         ferrite_die "snapshot $SNAPSHOT_NAME was not opened" "the reason is above"

@@ -4,9 +4,16 @@
 # Everything is verified before anything is written. The note that makes a directory one of ./ferrite is written last; while
 # the binary log is applied it says so, and nothing but this restore starts a server there.
 #
+# Of a server that was no instance (restore_server.sh) the directory becomes one for its owner's own mariadbd: nothing of
+# ./ferrite stays in it.
+#
 # Locking: the directory, as by `./ferrite up`, from before the first file in it (BACKUP_LOCK); not while the binary log is applied.
 # shellcheck source=scripts/backup_files.sh
 source "$FERRITE_ROOT/scripts/backup_files.sh"
+# shellcheck source=scripts/access.sh
+source "$FERRITE_ROOT/scripts/access.sh"
+# shellcheck source=scripts/restore_server.sh
+source "$FERRITE_ROOT/scripts/restore_server.sh"
 
 RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS='' RESTORE_ENCRYPTION=()
 # The files of the binary log that are applied, the words that say from where to where, and its last transaction there.
@@ -28,18 +35,23 @@ cmd_restore() {
     [[ -z $RESTORE_APPLIED ]] || restore_replay
     trap - EXIT INT
     [[ -z $RESTORE_UNTIL ]] || restore_say_applied
-    printf 'Restored %s into %s.\nStart it with: ./ferrite up --dir %q\n' "${RESTORE_FROM[*]}" "$DIR" "$DIR"
+    printf 'Restored %s into %s.\n' "${RESTORE_FROM[*]}" "$DIR"
+    if restore_is_server; then
+        restore_server_say
+    else
+        printf 'Start it with: ./ferrite up --dir %q\n' "$DIR"
+    fi
 }
 
 restore_options() {
     while (($# > 0)); do
         case $1 in
-            --into | --until | --binlogs | --encrypt)
+            --into | --until | --binlogs | --encrypt | --owner)
                 ferrite_need_value "$@"
                 restore_set "$1" "$2"
                 shift
                 ;;
-            --into=* | --until=* | --binlogs=* | --encrypt=*) restore_set "${1%%=*}" "${1#*=}" ;;
+            --into=* | --until=* | --binlogs=* | --encrypt=* | --owner=*) restore_set "${1%%=*}" "${1#*=}" ;;
             --decrypt) restore_set "$1" "" ;;
             --)
                 shift
@@ -64,6 +76,7 @@ restore_check_options() {
     # Not when that server is started, after hours of copying.
     instance_check_options
     account_take_asked
+    restore_take_owner
     [[ ${#RESTORE_ENCRYPTION[@]} -eq 0 || -n ${FERRITE_ENCRYPTION_KEYS:-} ]] ||
         ferrite_die "restore: ${RESTORE_ENCRYPTION[0]} needs the server's keys" "name the file that has them in FERRITE_ENCRYPTION_KEYS, see docs/operating/encryption.md"
 }
@@ -73,6 +86,7 @@ restore_set() {
         --into) RESTORE_INTO=$(realpath -m -- "$2") ;;
         --until) RESTORE_UNTIL=$2 ;;
         --binlogs) RESTORE_BINLOGS=$(realpath -m -- "$2") ;;
+        --owner) RESTORE_OWNER=$2 ;;
         --encrypt | --decrypt)
             ((${#RESTORE_ENCRYPTION[@]} == 0)) || ferrite_die "restore: give --encrypt or --decrypt, and once"
             [[ $1 == --decrypt || $2 =~ ^[1-9][0-9]*$ ]] || ferrite_die "restore: --encrypt needs the number of a key, not '$2'"
@@ -86,6 +100,7 @@ restore_check() {
     for dir in "${RESTORE_FROM[@]}"; do backup_must_be "$dir"; done
     RESTORE_LAST=${RESTORE_FROM[-1]}
     backup_new_dir restore "$RESTORE_INTO"
+    ! restore_is_server || restore_server_owner
     restore_check_account
     FERRITE_SERVER=$(backup_noted "$RESTORE_LAST" server)
     export FERRITE_SERVER
@@ -109,7 +124,10 @@ restore_check_account() {
 
 # The binary log has to begin where the backup ends.
 restore_check_until() {
-    local first until
+    local first until program
+    for program in "$FERRITE_MARIADBD" "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog"; do
+        [[ -x $program ]] || ferrite_die "--until: $program is missing" "install the packages mariadb-server and mariadb-client"
+    done
     [[ -d $RESTORE_BINLOGS ]] || ferrite_die "--binlogs: there is no directory $RESTORE_BINLOGS"
     first=$(backup_noted "$RESTORE_LAST" binlog_file)
     [[ -n $first ]] || ferrite_die "$RESTORE_LAST has no position in a binary log: the server ran without one (log_bin)" \
@@ -183,7 +201,8 @@ restore_server_files() {
     find "$DIR" -maxdepth 1 -type f \( -name 'xtrabackup_*' -o -name 'mariadb_backup_*' -o -name backup-my.cnf \) -delete
 }
 
-restore_prepare() { ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults --prepare --target-dir="$DIR"; }
+# The options of the server that InnoDB's files depend on (its page size, the names of its files) are in a file among them.
+restore_prepare() { ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --defaults-file="$DIR/backup-my.cnf" --prepare --target-dir="$DIR"; }
 
 restore_ferrite() {
     "$FERRITE_BACKUP" restore "${RESTORE_FROM[@]/%//ferrite}" --into "$DIR" "${RESTORE_ENCRYPTION[@]}" ||
@@ -217,6 +236,11 @@ restore_note() {
     sync -f -- "$DIR"
     local state=ready
     [[ -z $RESTORE_APPLIED ]] || state=replaying
+    if restore_is_server; then
+        # No note but for the time in which the log is applied; `up` makes no users where the note says that there are some.
+        [[ $state == replaying ]] || return 0
+        ACCESS=$ACCESS_VERSION
+    fi
     instance_note "$state"
 }
 
@@ -229,22 +253,28 @@ restore_replay() {
     RESTORE_SERVER=$(TMPDIR=/tmp mktemp -d)
     # `up` takes the lock. The note keeps others out.
     exec {BACKUP_LOCK}<&-
-    FERRITE_REPLAYING=$DIR "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
-        -- ${ASKED_ACCOUNT:+"--user=$ASKED_ACCOUNT"} "${SERVER_OPTIONS[@]}" --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
+    ! restore_is_server || restore_server_login
+    FERRITE_REPLAYING=$DIR "$FERRITE_LAUNCHER" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
+        -- ${ASKED_ACCOUNT:+"--user=$ASKED_ACCOUNT"} "${RESTORE_OPTIONS[@]}" "${SERVER_OPTIONS[@]}" --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
     local status=0
     ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${RESTORE_RANGE[@]}" "${RESTORE_FILES[@]}" |
-        "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode --max-allowed-packet=1G || status=1
+        "$FERRITE_LAUNCHER" sql --dir "$DIR" "${RESTORE_LOGIN[@]}" --binary-mode --max-allowed-packet=1G || status=1
+    ! restore_is_server || restore_server_logout || status=1
     restore_server_down || status=1
     ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
     ACCESS=$(instance_noted access)
     sync -f -- "$DIR"
-    instance_note ready
+    if restore_is_server; then
+        restore_server_tidy
+    else
+        instance_note ready
+    fi
 }
 
 restore_server_down() {
     [[ -n $RESTORE_SERVER ]] || return 0
-    "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || return 1
+    "$FERRITE_LAUNCHER" down --dir "$DIR" >/dev/null || return 1
     rm -rf -- "$RESTORE_SERVER"
     RESTORE_SERVER=
 }

@@ -4,7 +4,7 @@
 # 1. What a rewind would break is found first: tables of other engines, replication, the binary log.
 # 2. The server is shut down. ferrite-rewind keeps the present as a snapshot, and goes back in one step; if it is
 #    killed, the tables are either what they were or what they were to be, and the next start finishes it.
-# 3. If the server ran before, it is started again.
+# 3. If the server ran before, it is started again. One that is no instance is stopped and started by its owner.
 # shellcheck source=scripts/snapshot.sh
 source "$FERRITE_ROOT/scripts/snapshot.sh"
 
@@ -13,16 +13,8 @@ REWIND_FORCE='' REWIND_BINLOG='' REWIND_UP=()
 cmd_rewind() {
     instance_defaults
     rewind_options "$@"
-    instance_paths
-    instance_check_note
-    instance_choose_server
-    instance_exists || ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up"
-    [[ -d $DIR/#ferrite ]] || ferrite_die "$DIR has no Ferrite tables"
-    ferrite_ensure_server
     local ran=
-    ! instance_running || ran=1
-    instance_recall
-    account_choose "$DIR"
+    rewind_find
     rewind_tool
     rewind_check "$ran"
     [[ -z $ran ]] || rewind_stop
@@ -32,7 +24,26 @@ cmd_rewind() {
         ferrite_die "the rewind failed with code $status" "the reason is above; nothing has changed, unless it says so"
     }
     [[ -z $ran ]] || rewind_start
+    instance_exists || ferrite_say "now start the server again"
     rewind_binlog "$ran"
+}
+
+# Sets `ran`: the server runs, and is shut down for it.
+rewind_find() {
+    [[ -n $DIR ]] || DIR=$(server_default_dir)
+    instance_paths
+    instance_check_note
+    if ! instance_exists && [[ -d $DIR/#ferrite ]]; then
+        server_account
+        return
+    fi
+    instance_choose_server
+    instance_exists || ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up, and has no Ferrite tables"
+    [[ -d $DIR/#ferrite ]] || ferrite_die "$DIR has no Ferrite tables"
+    ferrite_ensure_server
+    ! instance_running || ran=1
+    instance_recall
+    account_choose "$DIR"
 }
 
 rewind_options() {
@@ -71,11 +82,8 @@ rewind_set() {
 }
 
 rewind_tool() {
-    ferrite_need_cargo
-    ferrite_progress "building ferrite-rewind" \
-        cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-tools --bin ferrite-rewind ||
-        ferrite_die "ferrite-rewind does not build" "the compiler's messages are above"
-    FERRITE_REWIND=$(ferrite_target_dir)/release/ferrite-rewind
+    ferrite_ensure_tools ferrite-rewind --bin ferrite-rewind
+    FERRITE_REWIND=$FERRITE_TOOLS_BIN/ferrite-rewind
     # The server is shut down for it: it must be able to do its work.
     instance_as "$FERRITE_REWIND" --help >/dev/null 2>&1 || ferrite_die "the account $ACCOUNT cannot run $FERRITE_REWIND"
     [[ -n ${FERRITE_ENCRYPTION_KEYS:-} ]] || return 0
@@ -89,7 +97,7 @@ rewind_tool() {
 rewind_check() {
     local others replica logs
     [[ -f $DIR/#ferrite/snapshot.$SNAPSHOT_NAME.manifest ]] ||
-        ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(instance_command 'snapshot --list')"
+        ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(if instance_exists; then instance_command 'snapshot --list'; else echo "ferrite-rewind --list $DIR"; fi)"
     others=$(rewind_others) || exit 1
     if [[ -n $others && -z $REWIND_FORCE ]]; then
         ferrite_die "tables of other engines exist and WOULD NOT GO BACK: ${others//$'\n'/, }" \
@@ -160,13 +168,13 @@ rewind_ddl_log() {
 
 # A server that ended otherwise than it should runs again, on the tables that it had.
 rewind_stop() {
-    "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null && return
+    "$FERRITE_LAUNCHER" down --dir "$DIR" >/dev/null && return
     instance_running || rewind_start
     ferrite_die "the server was not shut down cleanly, and nothing was rewound" "the reason is above"
 }
 
 rewind_start() {
-    "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$PORT" --socket "$SOCKET" "${REWIND_UP[@]}" ||
+    "$FERRITE_LAUNCHER" up --dir "$DIR" --port "$PORT" --socket "$SOCKET" "${REWIND_UP[@]}" ||
         ferrite_die "the server does not start" "see $DIR/ferrite.err"
 }
 

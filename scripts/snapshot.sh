@@ -1,18 +1,14 @@
 # shellcheck shell=bash
-# `./ferrite snapshot`: snapshots of a running instance's Ferrite tables, kept until they are dropped.
-# shellcheck source=scripts/instance.sh
-source "$FERRITE_ROOT/scripts/instance.sh"
+# `./ferrite snapshot`: snapshots of the Ferrite tables of a running instance, or of any running server, kept until they are dropped.
+# shellcheck source=scripts/server.sh
+source "$FERRITE_ROOT/scripts/server.sh"
 
 SNAPSHOT_NAME='' SNAPSHOT_DO=create
 
 cmd_snapshot() {
     instance_defaults
     snapshot_options "$@"
-    instance_paths
-    instance_choose_server
-    ferrite_ensure_server
-    instance_running || ferrite_die "no server runs on $DIR" "start it with: $(instance_command up)"
-    instance_recall
+    server_find
     case $SNAPSHOT_DO in
         list) snapshot_list ;;
         create)
@@ -29,12 +25,12 @@ cmd_snapshot() {
 snapshot_options() {
     while (($# > 0)); do
         case $1 in
-            --dir)
+            --dir | --socket | --defaults-file)
                 ferrite_need_value "$@"
-                DIR=$2
+                snapshot_take "$1" "$2"
                 shift
                 ;;
-            --dir=*) DIR=${1#*=} ;;
+            --dir=* | --socket=* | --defaults-file=*) snapshot_take "${1%%=*}" "${1#*=}" ;;
             --list) SNAPSHOT_DO=list ;;
             --drop) SNAPSHOT_DO=drop ;;
             -*) ferrite_die "snapshot: unknown option '$1'" "see ./ferrite help" ;;
@@ -50,6 +46,13 @@ snapshot_options() {
     else
         snapshot_check_name "$SNAPSHOT_NAME"
     fi
+}
+
+snapshot_take() {
+    case $1 in
+        --dir) DIR=$2 INSTANCE_ASKED=1 ;;
+        *) server_set "$1" "$2" ;;
+    esac
 }
 
 snapshot_check_name() {

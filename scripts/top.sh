@@ -6,9 +6,10 @@ source "$FERRITE_ROOT/scripts/migrate.sh"
 
 cmd_top() {
     migrate_python
-    export PYTHONPATH=$FERRITE_ROOT/top PYTHONDONTWRITEBYTECODE=1
-    if migrate_has "--socket|--socket=*|-S|--host|--host=*|-h|--defaults-file|--defaults-file=*|--help" "$@"; then
-        exec "$VENV/bin/python3" -m ferrite_top "$@"
+    migrate_environment top
+    if migrate_has "--socket|--socket=*|-S|--host|--host=*|-h|--defaults-file|--defaults-file=*|--help" "$@" ||
+        { ferrite_is_installed && ! migrate_has "--dir|--dir=*" "$@"; }; then
+        exec "$PYTHON" -m ferrite_top "$@"
     fi
     instance_defaults
     instance_take_dir "$@"
@@ -16,5 +17,5 @@ cmd_top() {
         "start it with: $(instance_command up); or name another server with --socket, --host or --defaults-file"
     instance_recall
     instance_login
-    exec "$VENV/bin/python3" -m ferrite_top --no-defaults "${LOGIN[@]/#--protocol=*/--host=127.0.0.1}" "${REST[@]}"
+    exec "$PYTHON" -m ferrite_top --no-defaults "${LOGIN[@]/#--protocol=*/--host=127.0.0.1}" "${REST[@]}"
 }

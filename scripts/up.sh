@@ -270,7 +270,8 @@ up_keys() {
     account_reaches "$keys" ||
         ferrite_die "the server's account $ACCOUNT cannot read $keys (FERRITE_ENCRYPTION_KEYS)" "put it where that account can read it"
     ferrite_ensure_key_management
-    install -m 644 -- "$FERRITE_KEY_MANAGEMENT_SO" "$RUN_PLUGINS/"
+    [[ $FERRITE_KEY_MANAGEMENT_SO -ef $RUN_PLUGINS/file_key_management.so ]] ||
+        install -m 644 -- "$FERRITE_KEY_MANAGEMENT_SO" "$RUN_PLUGINS/"
     command+=(--plugin-load-add=file_key_management.so --file-key-management-filename="$keys")
 }
 
@@ -287,12 +288,18 @@ up_detach() {
 
 up_wait() {
     local ticks=0
-    until instance_client mariadb-admin --silent --connect-timeout=5 ping >/dev/null 2>&1; do
+    until up_answers; do
         kill -0 "$PID" 2>/dev/null || up_died
         sleep 0.2
         ticks=$((ticks + 1))
         ((ticks % 25 != 0)) || ferrite_say "  ... not answering yet; the last line of its log: $(tail -n 1 "$ERROR_LOG" | cut -c 1-120)"
     done
+}
+
+# A server that refuses a client answers, too; errors of the client itself have numbers from 2000 on.
+up_answers() {
+    local said
+    said=$(instance_client mariadb --connect-timeout=5 --batch -e 'DO 0' 2>&1) || [[ $said =~ (^|$'\n')ERROR\ 1[0-9]{3}\  ]]
 }
 
 up_died() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests/backup with the arguments given; see --help. Then the launcher's own commands, in launcher.sh.
+# Runs tests/backup with the arguments given; see --help. Then the launcher's own commands, in launcher.sh, and on a server that it did not make, in server.sh.
 set -euo pipefail
 # shellcheck source=tests/lib/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/env.sh"
@@ -10,4 +10,5 @@ RELEASE="${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}/release"
 export FERRITE_BACKUP="$RELEASE/ferrite-backup" FERRITE_CHECK="$RELEASE/ferrite-check"
 case " $* " in *" --help "* | *" -h "* | *" --only "*) exec "$FT_PYTHON" -m backup.main "$@" ;; esac
 "$FT_PYTHON" -m backup.main "$@"
-exec "$FERRITE_ROOT/tests/backup/launcher.sh" "$@"
+"$FERRITE_ROOT/tests/backup/launcher.sh" "$@"
+exec "$FERRITE_ROOT/tests/backup/server.sh"

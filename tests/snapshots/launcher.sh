@@ -77,7 +77,7 @@ for runs in false true; do
         instance_running() { $RUNS; }
         rewind_start() { started=1; }
         ferrite_die() { echo "$([[ -n ${started:-} ]] && echo false || echo true) $1"; exit 1; }
-        DIR=/ FERRITE_ROOT=/nowhere
+        DIR=/ FERRITE_LAUNCHER=/nowhere
         rewind_stop'
 done
 expect "rewind" 0 'the database is one now' env CARGO_TARGET_DIR="$WORK/closed/target" \

@@ -1,0 +1,225 @@
+#!/usr/bin/env bash
+# ./ferrite backup, restore, snapshot, rewind, open and status of a server that ./ferrite did not make: a plain mariadbd on a data
+# directory of its own, which loads the plugin as any server does.
+set -euo pipefail
+
+ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
+WORK=$(mktemp -d /var/tmp/ferrite-server.XXXXXXXX)
+chmod 711 "$WORK"
+PASSED=0 FAILED=0
+PORT=$((20000 + RANDOM % 10000))
+
+export FERRITE_ROOT=$ROOT
+# shellcheck source=scripts/lib.sh
+. "$ROOT/scripts/lib.sh"
+# shellcheck source=scripts/instance.sh
+. "$ROOT/scripts/instance.sh"
+
+# expect NAME CODE PATTERN COMMAND...: the exit code, and a pattern that stdout and stderr together contain.
+expect() {
+    local name=$1 code=$2 pattern=$3 status=0 output
+    shift 3
+    output=$("$@" 2>&1 </dev/null) || status=$?
+    if [[ $status == "$code" ]] && grep -qE -- "$pattern" <<<"$output"; then
+        PASSED=$((PASSED + 1))
+    else
+        FAILED=$((FAILED + 1))
+        printf 'FAILED: %s\n  expected exit code %s and /%s/, got %s and:\n' "$name" "$code" "$pattern" "$status"
+        printf '%s\n' "$output" | sed 's/^/    /'
+    fi
+}
+
+# ---- plain servers: each in $WORK/NAME, with data and log ----
+
+# Each by the file in its directory.
+cleanup() {
+    local file
+    for file in "$WORK"/*/pid "$WORK"/*/data/pid; do
+        [[ ! -e $file ]] || kill -9 "$(cat "$file")" 2>/dev/null || true
+    done
+    "$ROOT/ferrite" down --dir "$WORK/opened" >/dev/null 2>&1 || true
+    rm -rf "$WORK"
+}
+trap cleanup EXIT
+
+# Where an account that is not root reaches the server's programs; and a PATH on which mariadb-backup is.
+prepare() {
+    ferrite_ensure_server
+    ferrite_ensure_backup_tool
+    [[ -n ${HA_FERRITE_SO:-} ]] || ferrite_build
+    mkdir "$WORK/plain" "$WORK/path"
+    account_choose "$WORK/plain"
+    account_runtime
+    ((EUID != 0)) || chown "$ACCOUNT" "$WORK/plain"
+    printf '#!/bin/sh\nexport LD_LIBRARY_PATH=%q\nexec %q "$@"\n' "$FERRITE_SERVER_LIBS" "$FERRITE_MARIADB_BACKUP" >"$WORK/path/mariadb-backup"
+    [[ -n $FERRITE_SERVER_LIBS ]] || sed -i '/LD_LIBRARY_PATH/d' "$WORK/path/mariadb-backup"
+    chmod +x "$WORK/path/mariadb-backup"
+    export PATH=$WORK/path:$PATH
+}
+
+as_account() { (cd / && account_as env -u TMPDIR ${RUN_LIBS:+LD_LIBRARY_PATH="$RUN_LIBS"} "$@"); }
+
+# What its InnoDB was made with, and where its log is: both matter to mariadb-backup.
+OPTIONS=(--innodb-page-size=8k '--innodb-data-file-path=ibdata1:12M;ibdata2:12M:autoextend' --innodb-log-group-home-dir="$WORK/log")
+
+create() {
+    mkdir "$WORK/log"
+    ((EUID != 0)) || chown "$ACCOUNT" "$WORK/log"
+    as_account "$RUN_PREFIX/bin/mariadb-install-db" --no-defaults --basedir="$RUN_PREFIX" --datadir="$WORK/plain/data" --force \
+        --auth-root-authentication-method=socket --auth-root-socket-user="$(account_me)" --skip-name-resolve \
+        "${OPTIONS[@]}" >"$WORK/create.log" 2>&1
+}
+
+# start NAME DATADIR [OPTION...]
+start() {
+    local ticks=0
+    as_account "$RUN_MARIADBD" --no-defaults --basedir="$RUN_PREFIX" --datadir="$2" --lc-messages-dir="$RUN_SHARE" \
+        --character-sets-dir="$RUN_SHARE/charsets" --plugin-dir="$RUN_PLUGINS" --plugin-maturity=experimental --plugin-load-add=ha_ferrite.so \
+        --skip-networking --socket="$2/s" --pid-file="$2/pid" --log-bin=bin --server-id=1 --gtid-domain-id=3 --character-set-server=latin1 \
+        "${OPTIONS[@]}" "${@:3}" >"$WORK/$1.log" 2>&1 &
+    local pid=$!
+    until ask "$2" 'SELECT 1' >/dev/null 2>&1; do
+        if ! kill -0 "$pid" 2>/dev/null || ((ticks++ > 600)); then
+            tail -n 20 "$WORK/$1.log"
+            return 1
+        fi
+        sleep 0.1
+    done
+    echo started
+}
+
+# stop DATADIR: it takes its file away last.
+stop() {
+    kill "$(cat "$1/pid")"
+    while [[ -e $1/pid ]]; do sleep 0.1; done
+}
+
+# ask DATADIR SQL
+ask() { ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb" --no-defaults --user="$(account_me)" --socket="$1/s" --batch --skip-column-names -e "$2"; }
+rows() { ask "$1" "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"; }
+users() { ask "$1" "SELECT Host, User, Priv FROM mysql.global_priv ORDER BY 1, 2"; }
+ferrite() { "$ROOT/ferrite" "$@"; }
+
+# ---- the cases ----
+
+refusals() {
+    expect "no server there" 1 'the server does not answer: ERROR 2002' ferrite backup "$WORK/x" --socket "$WORK/none"
+    expect "an instance and a server" 1 'give one of them' ferrite backup "$WORK/x" --socket "$WORK/none" --dir "$WORK/x"
+    expect "no option file" 1 'cannot be read' ferrite backup "$WORK/x" --defaults-file "$WORK/none"
+    expect "its directory is no instance's" 1 'server that ./ferrite did not start' ferrite backup "$WORK/x" --dir "$DATA"
+    expect "into its data directory" 1 'is inside the data directory' ferrite backup "$DATA/b" --socket "$DATA/s"
+    expect "over its data directory" 1 'is the data directory of a server' ferrite backup "$DATA" --socket "$DATA/s"
+    expect "a rate that is none" 1 "not 'fast'" ferrite backup "$WORK/x" --socket "$DATA/s" --rate fast
+    expect "a restore over it" 1 'is the data directory of a server' ferrite restore "$WORK/b1" --into "$DATA"
+    expect "a restore into it" 1 'is inside the data directory' ferrite restore "$WORK/b1" --into "$DATA/r"
+    [[ ! -e $WORK/x ]] || { FAILED=$((FAILED + 1)) && echo "FAILED: something refused was made"; }
+}
+
+# Without a server: what server.sh says of rights and programs. in_script WORDS...: with its functions.
+in_script() {
+    # shellcheck disable=SC2016
+    env FERRITE_ROOT="$ROOT" bash -c '
+        set -euo pipefail
+        . "$FERRITE_ROOT/scripts/lib.sh"
+        . "$FERRITE_ROOT/scripts/server.sh"
+        FERRITE_SERVER_LIBS="" FERRITE_SERVER_VERSION=10.11.99 SOCKET=/s
+        eval "$1"' _ "$1"
+}
+
+programs() {
+    local other=$WORK/other
+    mkdir -p "$other/bin"
+    expect "no mariadb-backup" 1 'mariadb-backup is missing: it is neither in .*/other/bin nor on the PATH' \
+        in_script "PATH=/usr/bin:/bin; SERVER_FACTS[basedir]=$other/; server_backup_tool"
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\necho "mariadb-backup based on MariaDB server 10.11.1-MariaDB"\n' >"$other/bin/mariadb-backup"
+    chmod +x "$other/bin/mariadb-backup"
+    expect "one of another version" 1 'is of 10.11.1, and the server is MariaDB 10.11.99' \
+        in_script "PATH=/usr/bin:/bin; SERVER_FACTS[basedir]=$other/; server_backup_tool"
+    expect "one that the server's account could change" 1 'which the server.s account .* could change, is not run' \
+        in_script "PATH=/usr/bin:/bin; SERVER_FACTS[basedir]=$other/; ACCOUNT=$(account_me) AS=(env); server_backup_tool"
+    expect "no directory" 1 'is not here, or closed to' in_script "DIR=$WORK/none; server_account"
+    expect "no Ferrite in it" 1 'has no Ferrite tables' in_script "DIR=$other; server_account"
+    ((EUID == 0)) || return 0
+    setpriv --reuid=nobody --regid=nogroup --clear-groups test -r "$ROOT/scripts/lib.sh" || return 0
+    expect "who cannot read it" 1 "belongs to $ACCOUNT and is closed to nobody" \
+        setpriv --reuid=nobody --regid=nogroup --clear-groups env FERRITE_ROOT="$ROOT" bash -c \
+        ". $ROOT/scripts/lib.sh; . $ROOT/scripts/server.sh; SOCKET=/s DIR=$DATA; server_account"
+}
+
+# restored DIR ROWS USERS: a plain server on it has these rows, of both engines, and the users that the file has.
+restored() {
+    expect "$1 has nothing of ./ferrite" 0 '^$' find "$WORK/$1" -maxdepth 1 \( -name 'ferrite*' -o -name '.*' -o -name 'xtrabackup*' -o -name backup-my.cnf \) ! -path "$WORK/$1" -print
+    expect "$1 is the account's" 0 '^$' find "$WORK/$1" ! -user "$ACCOUNT" -print
+    expect "$1 starts" 0 '' start "$1" "$WORK/$1" --innodb-log-group-home-dir="$WORK/$1"
+    expect "$1 has the rows" 0 "^$2\$" rows "$WORK/$1"
+    expect "$1 has InnoDB's" 0 '^7$' ask "$WORK/$1" "SELECT n FROM d.i"
+    expect "$1 is whole" 0 'OK' ask "$WORK/$1" "CHECK TABLE d.t EXTENDED"
+    expect "$1 has the users" 0 '^$' diff <(users "$WORK/$1") "$3"
+}
+
+# A second server on a snapshot, and back to it.
+snapshots() {
+    expect "a snapshot" 0 'Snapshot before is kept' ferrite snapshot before --socket "$DATA/s"
+    ask "$DATA" "DELETE FROM d.t"
+    expect "it is listed" 0 'before.*' ferrite snapshot --list --defaults-file "$WORK/client.cnf"
+    expect "opened beside it" 0 'Snapshot before is open' ferrite open before --port "$PORT" --dir "$DATA" --at "$WORK/opened"
+    expect "what was deleted" 0 '^1,2,3,4$' ferrite sql --dir "$WORK/opened" --batch --skip-column-names -e "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
+    expect "closed" 0 'cleanly' ferrite down --dir "$WORK/opened"
+    expect "a rewind of a running server" 1 'reason is above' ferrite rewind before --dir "$DATA" --force --binlog continue
+    stop "$DATA"
+    expect "other engines" 1 'WOULD NOT GO BACK: d/i' ferrite rewind before --dir "$DATA"
+    expect "a binary log" 1 '--binlog reset' ferrite rewind before --dir "$DATA" --force
+    expect "no such snapshot" 1 'there is no snapshot after' ferrite rewind after --dir "$DATA"
+    expect "back" 0 'start the server again' ferrite rewind before --dir "$DATA" --force --binlog continue
+    expect "all is the account's" 0 '^$' find "$DATA" ! -user "$ACCOUNT" -print
+    start plain "$DATA"
+    expect "the rows are back" 0 '^1,2,3,4$' rows "$DATA"
+}
+
+prepare
+DATA=$WORK/plain/data
+create
+start plain "$DATA"
+ask "$DATA" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE; CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB;
+    INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2); CREATE USER someone@localhost IDENTIFIED BY 'secret'"
+users "$DATA" >"$WORK/users"
+printf '[client]\nsocket=%s\nuser=%s\n' "$DATA/s" "$(account_me)" >"$WORK/client.cnf"
+expect "status" 0 'engine +Ferrite .*ACTIVE' ferrite status --socket "$DATA/s"
+expect "a full backup" 0 'is complete and verified' ferrite backup "$WORK/b1" --socket "$DATA/s"
+expect "what it is of" 0 "^kind=server owner=$ACCOUNT datadir=$DATA\$" bash -c "grep -E '^(kind|owner|datadir)=' '$WORK/b1/backup.info' | paste -sd ' '"
+refusals
+programs
+ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
+expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
+expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
+# One whose engine is the server's default, and a user.
+ask "$DATA" "CREATE TABLE d.other (n INT PRIMARY KEY, w VARCHAR(9)); CREATE USER later@localhost; INSERT INTO d.t VALUES (4)"
+GTID=$(ask "$DATA" "SELECT @@gtid_binlog_pos")
+users "$DATA" >"$WORK/users.later"
+ask "$DATA" "INSERT INTO d.t VALUES (5); DROP USER later@localhost; DELETE FROM d.t WHERE n = 5"
+mkdir "$WORK/binlogs"
+cp "$DATA"/bin.[0-9]* "$WORK/binlogs/"
+
+expect "restore" 0 "mariadbd --datadir=$WORK/r1 --user=$ACCOUNT .*--innodb-log-group-home-dir=$WORK/r1\$" ferrite restore "$WORK/b1" --into "$WORK/r1"
+restored r1 1,2 "$WORK/users"
+stop "$WORK/r1"
+expect "restore an increment" 0 'systemctl start mariadb' ferrite restore "$WORK/b1" "$WORK/b2" --into "$WORK/r2"
+restored r2 1,2,3 "$WORK/users"
+stop "$WORK/r2"
+expect "restore up to a GTID" 0 "^The last transaction applied .* $GTID" \
+    ferrite restore "$WORK/b1" --into "$WORK/r3" --until "$GTID" --binlogs "$WORK/binlogs"
+restored r3 1,2,3,4 "$WORK/users.later"
+expect "the table's engine and characters" 0 '^InnoDB latin1_swedish_ci$' \
+    ask "$WORK/r3" "SELECT CONCAT(ENGINE, ' ', TABLE_COLLATION) FROM information_schema.TABLES WHERE TABLE_NAME = 'other'"
+stop "$WORK/r3"
+if ((EUID == 0)); then
+    expect "no such account" 1 'there is no account' ferrite restore "$WORK/b1" --into "$WORK/r4" --owner no-such-account
+    expect "for another account" 0 'belongs to nobody' ferrite restore "$WORK/b1" --into "$WORK/r4" --owner nobody
+    expect "it is that account's" 0 '^$' find "$WORK/r4" ! -user nobody -print
+fi
+snapshots
+stop "$DATA"
+
+printf 'server: %s passed, %s failed\n' "$PASSED" "$FAILED"
+((FAILED == 0))
