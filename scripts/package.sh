@@ -2,7 +2,7 @@
 # `./ferrite package`: Debian packages of the plugin and of the tools, for one server version.
 #
 #   mariadb-plugin-ferrite_VERSION-REVISION+mariadbSERVER_ARCH.deb   the plugin, its settings, its pages
-#   ferrite-tools_VERSION-REVISION_ARCH.deb                          the programs; they need no server
+#   ferrite-tools_VERSION-REVISION_ARCH.deb                          the programs, which need no server; of the launcher what needs no checkout
 #
 # The same sources, compilers and SOURCE_DATE_EPOCH give the same bytes, wherever the tree, the target directory and the
 # caches are: paths are mapped away when compiling, and times, owners, modes and the order of files are fixed here.
@@ -10,6 +10,10 @@
 
 PACKAGE_MAINTAINER=${FERRITE_MAINTAINER:-Ferrite maintainers <maintainers@ferrite.invalid>}
 PACKAGE_TOOLS=(ferrite-backup ferrite-check ferrite-rewind)
+# The launcher's commands that need no checkout, and what they are made of.
+PACKAGE_SCRIPTS=(lib.sh installed.sh server.sh instance.sh account.sh access.sh backup.sh backup_files.sh restore.sh restore_server.sh binlog_end.py
+    snapshot.sh rewind.sh other_engines.py open.sh status.sh top.sh migrate.sh up.sh down.sh sql.sh)
+PACKAGE_PAGES=(backup snapshots monitoring encryption ferrite-check moving-from-innodb)
 PACKAGE_OUT='' PACKAGE_REVISION=1
 
 cmd_package() {
@@ -148,24 +152,58 @@ package_tools() {
     for tool in "$FERRITE_ROOT"/top/ferrite_top/*.py; do
         package_file 644 "$tool" "$dir/usr/share/ferrite-tools/ferrite_top/${tool##*/}"
     done
+    package_launcher "$dir"
+    package_monitoring "$dir"
     package_papers "$dir" "$name" ferrite-tools "$(package_version)-$PACKAGE_REVISION"
     package_control "$dir" <<CONTROL
 Package: $name
 Version: $PACKAGE_NUMBER
 Section: database
 Depends: $(package_libraries "${PACKAGE_TOOLS[@]/#/$dir/usr/bin/}")
-Recommends: python3, python3-pymysql
+Recommends: mariadb-client, mariadb-backup, python3, python3-pymysql
 Suggests: mariadb-plugin-ferrite
 Description: tools for databases of the storage engine Ferrite
+ ferrite takes hot backups of a running server, full and incremental, restores
+ them, to a point in time too, keeps snapshots, goes back to them and opens
+ them, and moves tables from InnoDB and back.
  ferrite-check verifies the files of a database without a server and salvages
  rows from a damaged one. ferrite-backup verifies hot backups and restores them.
  ferrite-rewind takes the tables of a stopped server back to a snapshot.
  ferrite-top shows what a server is doing; it needs Python and PyMySQL.
+ A dashboard for Grafana and alert rules for Prometheus are there, too.
 CONTROL
+}
+
+# package_launcher DIR
+package_launcher() {
+    local to=$1/usr/share/ferrite-tools name
+    package_called 755 "$FERRITE_ROOT/ferrite" "$1/usr/bin/ferrite"
+    for name in "${PACKAGE_SCRIPTS[@]}"; do
+        package_called 644 "$FERRITE_ROOT/scripts/$name" "$to/scripts/$name"
+    done
+    for name in "$FERRITE_ROOT"/migrate/ferrite_migrate/*.py; do
+        package_called 644 "$name" "$to/ferrite_migrate/${name##*/}"
+    done
+    package_zipped "$FERRITE_ROOT/packaging/man/ferrite.1" "$1/usr/share/man/man1/ferrite.1.gz"
+    for name in "${PACKAGE_PAGES[@]}"; do
+        package_zipped "$FERRITE_ROOT/docs/operating/$name.md" "$1/usr/share/doc/ferrite-tools/$name.md.gz"
+    done
+}
+
+package_monitoring() {
+    local to=$1/usr/share/ferrite-tools
+    package_file 644 "$FERRITE_ROOT/packaging/prometheus/ferrite.rules.yml" "$to/prometheus/ferrite.rules.yml"
+    package_file 644 "$FERRITE_ROOT/packaging/grafana/ferrite.json" "$to/grafana/ferrite.json"
 }
 
 # package_file MODE FROM TO
 package_file() { install -D -m "$1" -- "$2" "$3"; }
+
+# package_called MODE FROM TO: a file that calls command and pages by their names there, on the PATH and below /usr/share/doc.
+package_called() {
+    package_file "$@"
+    sed -i -e 's|\./ferrite|ferrite|g' -e 's|docs/operating/\([a-z-]*\.md\)|/usr/share/doc/ferrite-tools/\1.gz|g' -- "$3"
+}
 
 # package_zipped FROM TO: without its name and time.
 package_zipped() {

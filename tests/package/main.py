@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lib.places import Places, find_places
 from lib.server import stop_on_signals
-from package import contents
+from package import contents, operated
 from package.root import Packaged, Root
 
 PLUGIN = "mariadb-plugin-ferrite"
@@ -186,6 +186,10 @@ class Life:
         invoke.unlink()
         booted.rmdir()
 
+    def operate(self) -> None:
+        """The command of the tools' package, on the server that runs as mysql."""
+        operated.Operated(self.root, self.server, SUM).all()
+
     def tools_run(self) -> None:
         """The tools' package, on the stopped server's files."""
         for tool in ("ferrite-check", "ferrite-backup", "ferrite-rewind"):
@@ -197,6 +201,7 @@ class Life:
         needs = self.root.run("ferrite-top", "--help")
         _expect(needs.returncode == 1 and "python3-pymysql" in needs.stderr, "what ferrite-top needs", needs)
         self._good("--purge", "ferrite-tools")
+        operated.gone(self.root)
 
     def elsewhere(self) -> None:
         """A data directory that only the configuration names, with spaces and quotes."""
@@ -241,9 +246,7 @@ class Life:
         self._good("-i", str(self.plugin))
         shutil.copy2(recipe / "entrypoint.sh", root / "usr/local/bin/entrypoint.sh")
         shutil.copy2(recipe / "container.cnf", root / "etc/mysql/mariadb.conf.d/70-container.cnf")
-        with (root / "etc/passwd").open("a") as accounts, (root / "etc/group").open("a") as groups:
-            accounts.write("mysql:x:999:999::/nonexistent:/bin/false\n")
-            groups.write("mysql:x:999:\n")
+        operated.add_account(self.root)
         shutil.rmtree(self.server.datadir)
         self.server.datadir.mkdir()
         (root / "var/lib/mysql/data.new").mkdir()
@@ -293,6 +296,7 @@ def _lived(places: Places, work: Path, made: list[Path]) -> None:
         life.install,
         life.refuse,
         life.upgrade,
+        life.operate,
         life.tools_run,
         life.elsewhere,
         life.anyway,
@@ -336,7 +340,7 @@ def main() -> int:
         if not options.ci:
             _linted(made)
         _lived(places, work, made)
-    except Failed as e:
+    except (Failed, operated.Failed) as e:
         print(f"FAILED: {e}", flush=True)
         return 1
     finally:
