@@ -1,7 +1,7 @@
 """Checks that documents say what the code says. Part of `./ferrite test unit`, stage structure; runs alone too.
 
 What is checked, and how documents say what they are to be checked against, stands at the top of each module of
-`doccheck`: `names` (files, functions, kill points), `operating` (settings, status variables, views), `formats`.
+`doccheck`: `names` (files, functions, kill points), `operating` (settings, status variables, views), `formats`, `manuals` (options of the tools).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
-from doccheck import formats, names, operating
+from doccheck import formats, manuals, names, operating
 from doccheck.source import Tree
 
 STATUS = "crates/ferrite-engine/src/introspection/engine_metrics.rs"
@@ -87,6 +87,38 @@ PLANTS = {
         (SETTINGS, r"VAR_BOOL\(scrub", "VAR_BOOL(planted", "planted"),
         (VIEWS, r'Column\("\w+"', 'Column("planted"', "planted"),
     ],
+    manuals: [
+        (
+            "packaging/man/ferrite-check.1",
+            r"(\.TP\n.*)\\-\\-prepared",
+            r"\1\\-\\-planted",
+            "planted",
+        ),
+        (
+            "packaging/man/ferrite-backup.1",
+            r"(\.TP\n.*)\\-\\-last",
+            r"\1",
+            "--last is not in it",
+        ),
+        (
+            "packaging/man/ferrite.1",
+            r"(\.TP\n.*)\\-\\-rate",
+            r"\1\\-\\-planted",
+            "planted",
+        ),
+        (
+            "packaging/man/ferrite-top.1",
+            r"(\.TP\n.*)\\-\\-interval",
+            r"\1\\-\\-planted",
+            "planted",
+        ),
+        (
+            "crates/ferrite-tools/src/bin/ferrite-rewind.rs",
+            r"keep_as: Option",
+            "planted: Option",
+            "planted",
+        ),
+    ],
     formats: [
         (KINDS, r"(VERSION: u32 = )(\d+)", r"\g<1>1\2", "FORMAT_VERSION"),
         (KINDS, r"(pub const COMMIT: u8 = )\d+", r"\g<1>77", "77 COMMIT"),
@@ -105,7 +137,12 @@ PLANTS = {
 
 def wrong(tree: Tree) -> list[str]:
     """Every complaint."""
-    return names.wrong(tree) + operating.wrong(tree) + formats.wrong(tree)
+    return (
+        names.wrong(tree)
+        + operating.wrong(tree)
+        + formats.wrong(tree)
+        + manuals.wrong(tree)
+    )
 
 
 def _place(path: str, pattern: str) -> str:
