@@ -182,9 +182,12 @@ DATA=$WORK/plain/data
 create
 start plain "$DATA"
 ask "$DATA" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE; CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB;
-    INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2); CREATE USER someone@localhost IDENTIFIED BY 'secret'"
+    INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2); CREATE USER someone@localhost IDENTIFIED BY 'secret';
+    CREATE USER saver@localhost IDENTIFIED BY 'his password'; GRANT SUPER, FILE, RELOAD, PROCESS, LOCK TABLES, BINLOG MONITOR ON *.* TO saver@localhost"
 users "$DATA" >"$WORK/users"
-printf '[client]\nsocket=%s\nuser=%s\n' "$DATA/s" "$(account_me)" >"$WORK/client.cnf"
+# An account with a password, and how others reach the server, which is of no matter here.
+printf '[client]\nsocket=%s\nuser=saver\npassword="his password"\nhost=127.0.0.1\nport=1\n' "$DATA/s" >"$WORK/client.cnf"
+chmod 600 "$WORK/client.cnf"
 expect "status" 0 'engine +Ferrite .*ACTIVE' ferrite status --socket "$DATA/s"
 expect "a full backup" 0 'is complete and verified' ferrite backup "$WORK/b1" --socket "$DATA/s"
 expect "what it is of" 0 "^kind=server owner=$ACCOUNT datadir=$DATA\$" bash -c "grep -E '^(kind|owner|datadir)=' '$WORK/b1/backup.info' | paste -sd ' '"
