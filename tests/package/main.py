@@ -198,7 +198,8 @@ class Life:
         _expect(checked.returncode == 0, "ferrite-check", checked)
         listed = self.root.run("ferrite-rewind", "--list", "/var/lib/mysql")
         _expect(listed.returncode == 0 and not listed.stdout, "ferrite-rewind", listed)
-        needs = self.root.run("ferrite-top", "--help")
+        with operated.no_python(self.root):
+            needs = self.root.run("ferrite-top", "--help")
         _expect(needs.returncode == 1 and "python3-pymysql" in needs.stderr, "what ferrite-top needs", needs)
         self._good("--purge", "ferrite-tools")
         operated.gone(self.root)

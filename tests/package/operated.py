@@ -4,10 +4,12 @@ and in its place; snapshots; what needs a checkout; and that nothing stays when 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from package.root import Root
 
 MYSQL = 999
 PORT = 33998
+LOGGED = ["--log-bin=bin", "--server-id=1"]
 NEEDS_CHECKOUT = ("build", "package", "test", "bench", "env")
 
 
@@ -44,6 +47,17 @@ def give_to(path: Path, account: int) -> None:
         os.chown(place, account, account, follow_symlinks=False)
 
 
+@contextlib.contextmanager
+def no_python(root: Root) -> Iterator[None]:
+    """What is only recommended may be missing."""
+    program = root.path / "usr/bin/python3"
+    aside = program.rename(program.with_name("aside"))
+    try:
+        yield
+    finally:
+        aside.rename(program)
+
+
 class Operated:
     """A server that runs as mysql, and what is done with it; `server` is a package.root.Packaged with rows in shop.account."""
 
@@ -59,7 +73,7 @@ class Operated:
         add_account(self.root)
         for place in (self.server.datadir, run):
             give_to(place, MYSQL)
-        self.server.program = [word.replace("--user=root", "--user=mysql") for word in program]
+        self.server.program = [word.replace("--user=root", "--user=mysql") for word in program] + LOGGED
         self.server.start()
         self.refuses()
         self.backs_up()
@@ -95,7 +109,12 @@ class Operated:
         expect("data     /var/lib/mysql\n" in told and "ACTIVE" in told, "the status", told)
         self._bad("is inside the data directory /var/lib/mysql", "backup", "/var/lib/mysql/backup")
         self._bad("does not answer", "backup", "/backup/x", "--socket", "/none")
-        self._bad("packages are missing: python3", "migrate", "check")
+        with no_python(self.root):
+            for words in (["migrate", "check"], ["top"]):
+                self._bad("packages are missing: python3", *words)
+        told = self._good("migrate", "check")
+        expect("refused" in told or "no tables" in told, "what can be moved", told)
+        expect("Throughput" in self._good("top", "--once", "--interval", "0.1"), "what the server is doing", told)
 
     def backs_up(self) -> None:
         """A full backup, and an increment with rows of its own."""
@@ -106,6 +125,15 @@ class Operated:
         self._good("backup", "/backup/more", "--incremental-from", "/backup/full", "--rate", "1000000000")
         self.second = self.server.ask(self.rows)
         expect(self.first != self.second, "rows changed", self.first)
+        self.server.ask("INSERT INTO shop.account VALUES (9000, 'by the log')")
+        self.third = self.server.ask(self.rows)
+        self.gtid = self.server.ask("SELECT @@gtid_binlog_pos")[0][0]
+        self.server.ask("DELETE FROM shop.account WHERE id = 9000")
+        shutil.copytree(
+            self.server.datadir,
+            self.root.path / "binlogs",
+            ignore=lambda _, names: [x for x in names if not x.startswith("bin.")],
+        )
 
     def keeps(self) -> None:
         """A snapshot, and what comes after it."""
@@ -120,18 +148,11 @@ class Operated:
         shutil.rmtree(self.root.path / place.lstrip("/"))
 
     def rewinds(self) -> None:
-        """To the snapshot, with the server stopped; then all is as before the first backup. What looks at other engines needs Python."""
-        self._bad("packages are missing: python3", "rewind", "before")
-        told = self.root.run(
-            "setpriv",
-            f"--reuid={MYSQL}",
-            f"--regid={MYSQL}",
-            "--clear-groups",
-            "ferrite-rewind",
-            "/var/lib/mysql",
-            "before",
-        )
-        expect(told.returncode == 0, "ferrite-rewind", told)
+        """To the snapshot, with the server stopped; then all is as before the first backup. shop.other is of another engine."""
+        with no_python(self.root):
+            self._bad("packages are missing: python3", "rewind", "before")
+        self._bad("WOULD NOT GO BACK: shop/other", "rewind", "before")
+        self._good("rewind", "before", "--force", "--binlog", "continue")
         self.server.start()
         expect(self.server.ask(self.rows) == self.second, "rows after a rewind", self.second)
         for (name,) in self.server.ask("SELECT name FROM information_schema.FERRITE_KEPT_SNAPSHOTS"):
@@ -141,14 +162,16 @@ class Operated:
         self.server.stop()
 
     def restores(self) -> None:
-        """Both moments, in the place of the data directory, which is as before afterwards."""
+        """All moments, the last one by the binary log, in the place of the data directory, which is as before afterwards."""
         live = self.server.datadir
         self._bad("is the data directory of a server", "restore", "/backup/full", "--into", "/var/lib/mysql")
+        until = ["--until", self.gtid, "--binlogs", "/binlogs"]
         for name, words, rows in (
             ("one", ["/backup/full"], self.first),
             ("two", ["/backup/full", "/backup/more"], self.second),
+            ("three", ["/backup/full", *until], self.third),
         ):
-            told = self._good("restore", *words, "--into", f"/var/lib/{name}")
+            told = self._good("restore", "--into", f"/var/lib/{name}", *words)
             expect(
                 "belongs to mysql" in told and f"mariadbd --datadir=/var/lib/{name}" in told, "what is to be done", told
             )
@@ -164,7 +187,8 @@ class Operated:
             self.server.stop()
             shutil.rmtree(live)
             kept.rename(live)
-        shutil.rmtree(self.root.path / "backup")
+        for place in ("backup", "binlogs"):
+            shutil.rmtree(self.root.path / place)
 
 
 def gone(root: Root) -> None:

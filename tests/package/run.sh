@@ -12,26 +12,26 @@ skip() {
     exit 77
 }
 
-# Sets CLEAN_ROOT, the archive of a Debian with what the server's packages depend on, and SERVER_DEBS, the server's packages. The
-# number in the names: what an older tree has made in the cache lacks mariadb-backup.
+# Sets CLEAN_ROOT, the archive of a Debian with what the server's packages depend on and what ferrite-tools recommends, and
+# SERVER_DEBS, the server's packages.
 clean_root() {
-    SERVER_DEBS=$FERRITE_SERVER_HOME/debs-2
-    CLEAN_ROOT=$FERRITE_SERVER_HOME/clean-root-2.tar
-    [[ -e $FERRITE_SERVER_HOME/has/clean-root-2 ]] || ferrite_locked clean-root clean_root_make
+    SERVER_DEBS=$FERRITE_SERVER_HOME/debs-tools
+    CLEAN_ROOT=$FERRITE_SERVER_HOME/clean-root-tools.tar
+    [[ -e $FERRITE_SERVER_HOME/has/clean-root-tools ]] || ferrite_locked clean-root clean_root_make
 }
 
 clean_root_make() {
-    ! ferrite_server_has clean-root-2 || return 0
+    ! ferrite_server_has clean-root-tools || return 0
     rm -rf -- "$SERVER_DEBS"
     mkdir -p -- "$SERVER_DEBS"
     ferrite_apt_update
     # The program that lays out a data directory asks one of the client's for its settings.
     ferrite_progress "fetching the server's packages" ferrite_apt_fetch "$SERVER_DEBS" \
-        {mariadb-common,mariadb-server-core,mariadb-client-core,mariadb-backup,libmariadb3}"=$FERRITE_SERVER_PACKAGE"
+        {mariadb-common,mariadb-server-core,mariadb-client-core,mariadb-client,mariadb-backup,libmariadb3}"=$FERRITE_SERVER_PACKAGE"
     sed 's/^Types:.*/Types: deb/; /^deb-src/d' "$FERRITE_APT"/sources.list.d/* >"$SERVER_DEBS/sources"
     ferrite_progress "laying out a clean Debian $FERRITE_RELEASE_NUMBER" mmdebstrap --mode=root --variant=essential \
-        --include="$(clean_root_needs)" --skip=check/empty "$FERRITE_RELEASE" "$CLEAN_ROOT" "$SERVER_DEBS/sources"
-    ferrite_server_done clean-root-2
+        --include="$(clean_root_needs),python3,python3-pymysql,passwd" --skip=check/empty "$FERRITE_RELEASE" "$CLEAN_ROOT" "$SERVER_DEBS/sources"
+    ferrite_server_done clean-root-tools
 }
 
 # What the server depends on, but for its own packages.
