@@ -13,7 +13,7 @@ PACKAGE_TOOLS=(ferrite-backup ferrite-check ferrite-rewind)
 # The launcher's commands that need no checkout, and what they are made of.
 PACKAGE_SCRIPTS=(lib.sh installed.sh server.sh instance.sh account.sh access.sh backup.sh backup_files.sh restore.sh restore_server.sh binlog_end.py
     snapshot.sh rewind.sh other_engines.py open.sh status.sh top.sh migrate.sh up.sh down.sh sql.sh)
-PACKAGE_PAGES=(backup snapshots monitoring encryption ferrite-check moving-from-innodb)
+PACKAGE_PAGES=(backup snapshots monitoring stalls encryption ferrite-check moving-from-innodb)
 PACKAGE_OUT='' PACKAGE_REVISION=1
 
 cmd_package() {
@@ -192,8 +192,8 @@ package_launcher() {
 
 package_monitoring() {
     local to=$1/usr/share/ferrite-tools
-    package_file 644 "$FERRITE_ROOT/packaging/prometheus/ferrite.rules.yml" "$to/prometheus/ferrite.rules.yml"
-    package_file 644 "$FERRITE_ROOT/packaging/grafana/ferrite.json" "$to/grafana/ferrite.json"
+    package_called 644 "$FERRITE_ROOT/packaging/prometheus/ferrite.rules.yml" "$to/prometheus/ferrite.rules.yml"
+    package_called 644 "$FERRITE_ROOT/packaging/grafana/ferrite.json" "$to/grafana/ferrite.json"
 }
 
 # package_file MODE FROM TO
