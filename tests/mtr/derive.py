@@ -10,6 +10,7 @@ from lib.engines import Engine
 from mtr.adapt import adapt
 from mtr.cuts import cut
 from mtr.foreign import has_foreign_keys, not_taken, own_views
+from mtr.pieces import take_pieces
 from mtr.tree import Tree
 
 DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts", "innodb", "main")
@@ -34,6 +35,8 @@ INNODBS_OWN = {
     ),
 }
 """What more keeps tests of one suite from being portable."""
+NAMED_IN_COMMENTS = {"innodb.innodb-replace"}
+"""Tests that have such a word in a comment alone."""
 ONLY = {"main": re.compile(r"foreign\s+key", re.IGNORECASE)}
 """What a test of a suite must itself say: of main, which is about the server, those that have foreign keys are taken."""
 OUTSIDE = "outside"
@@ -73,6 +76,7 @@ class Derivation:
         shutil.copytree(self.source, self.target)
         portable = [t for t in (*self.source.glob("*.test"), *self.source.glob("t/*.test")) if self._portable(t)]
         self._fetch_outside()
+        take_pieces(self.suite, self.target)
         for path in self.target.rglob("*"):
             if path.suffix in TEXT and path.is_file():
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -125,7 +129,7 @@ class Derivation:
             return f"{self.suite}.{test.stem}" not in self.not_taken
         options = [test.with_name(test.stem + x) for x in (".opt", ".cnf", "-master.opt")]
         text += "".join(o.read_text() for o in options if o.exists())
-        own = INNODBS_OWN.get(self.suite)
+        own = INNODBS_OWN.get(self.suite) if f"{self.suite}.{test.stem}" not in NAMED_IN_COMMENTS else None
         return not NOT_PORTABLE.search(text) and not (own and own.search(text))
 
     def _substitute(self, text: str) -> str:
