@@ -4,8 +4,8 @@
  * The class is grouped by the phases of a statement: open, lock, read, write, end; then DDL
  * and statistics. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
  * ha_ferrite_write.cc, ha_ferrite_refresh.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc,
- * ha_ferrite_alter.cc, ha_ferrite_index.cc, ha_ferrite_foreign.cc, ha_ferrite_cascade.cc and
- * stats.cc the rest.
+ * ha_ferrite_alter.cc, ha_ferrite_index.cc, ha_ferrite_foreign.cc, ha_ferrite_cascade.cc,
+ * ha_ferrite_follow.cc and stats.cc the rest.
  *
  * Rules of this interface
  * - Every override is marked `override`: the server's signatures differ from MySQL's.
@@ -324,7 +324,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool computes_parents_otherwise(TABLE *copy, Alter_info *info);
   static bool is_wrong_for_children(TABLE *form, const HA_CREATE_INFO *info);
 
-  /* Rows and foreign keys (ha_ferrite_cascade.cc). */
+  /* Rows and foreign keys (ha_ferrite_cascade.cc, ha_ferrite_follow.cc). */
   static constexpr int kLinksChanged = -1; /* the links are to be had anew */
   struct Follower {
     uint32_t index_no;
