@@ -128,14 +128,16 @@ int ha_ferrite::follow_delete() {
   return delete_row(table->record[0]);
 }
 
-/* Whether a text would be cut: the server says nothing of it where warnings are not counted. Spaces
-   are not cut either, as in InnoDB; a CHAR has none. */
-static bool is_longer(const String &value, const Field &to) {
+/* Whether a text would be cut, of which the server says nothing where warnings are not counted, or a
+   BINARY padded with bytes that count. Spaces are not cut either, as in InnoDB; a CHAR has none. */
+static bool is_cut_or_padded(const String &value, const Field &to) {
   const enum_field_types type = to.real_type();
   if (type != MYSQL_TYPE_STRING && type != MYSQL_TYPE_VARCHAR) return false;
+  if (type == MYSQL_TYPE_STRING && to.charset() == &my_charset_bin)
+    return value.length() != to.pack_length();
   CHARSET_INFO *cs = value.charset();
   size_t bytes = value.length();
-  if (type == MYSQL_TYPE_STRING && cs != &my_charset_bin) bytes = cs->lengthsp(value.ptr(), bytes);
+  if (type == MYSQL_TYPE_STRING) bytes = cs->lengthsp(value.ptr(), bytes);
   return cs->numchars(value.ptr(), value.ptr() + bytes) > to.char_length();
 }
 
@@ -160,7 +162,7 @@ bool ha_ferrite::take_value(Field *to, const ha_ferrite &parent, uint16_t column
   from->move_field_offset(diff);
   const String *value = from->val_str(&text);
   from->move_field_offset(-diff);
-  if (is_longer(*value, *to)) return false;
+  if (is_cut_or_padded(*value, *to)) return false;
   THD *thd = ha_thd();
   const enum_check_fields before = thd->count_cuted_fields;
   thd->count_cuted_fields = CHECK_FIELD_IGNORE;
