@@ -74,12 +74,21 @@ struct Cascade {
   const TABLE_SHARE *share; /* the table that is changed */
   bool updates;             /* rows are changed, not deleted */
   uint depth;
+  /* By which foreign key, and the key that its rows had in their index; the buffer of keys may move.
+     Of the statement itself there is none. */
+  const fe_link *link;
+  const Buffer *keys;
+  size_t key_at, key_len;
 
   bool updates_above(const TABLE_SHARE *table) const {
     for (const Cascade *c = this; c; c = c->up)
       if (c->share == table && c->updates) return true;
     return false;
   }
+  bool is_by(const fe_link &other) const;
+  /* Whether a row of this chain of deletions, this step's included, is found once more: by `sought`,
+     with that key. */
+  bool comes_back(const fe_link &sought, const fe_slice &key) const;
 };
 
 }  // namespace ferrite

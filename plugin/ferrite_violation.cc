@@ -4,8 +4,10 @@
  */
 #include "ferrite_violation.h"
 
+#include <atomic>
 #include <mutex>
 
+#include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
 #include "ferrite_query.h"
@@ -55,6 +57,21 @@ void ferrite_note_violation(THD *thd, const fe_link &link, const std::string &ch
   ferrite_append_constraint(thd, &text, link, child, parent);
   strmake(violation, text.c_ptr_safe(), kTextBytes - 1);
   keep(thd, link, child, parent, in_child);
+}
+
+/* InnoDB's words: scripts look for them, in the warnings and in the error log. */
+void ferrite_warn_of_depth(THD *thd, uint max) {
+  static std::atomic<time_t> last_logged{0};
+  ferrite_warn(thd, HA_ERR_ROW_IS_REFERENCED,
+               "Ferrite: Cannot delete/update rows with cascading foreign key constraints that "
+               "exceed max depth of %u. Please drop extra constraints and try again",
+               max);
+  const time_t now = time(nullptr);
+  if (last_logged.exchange(now) == now) return;
+  sql_print_warning("Ferrite: Cannot delete/update rows with cascading foreign key constraints that"
+                    " exceed max depth of %u. Please drop excessive foreign constraints and try"
+                    " again: %s",
+                    max, violation);
 }
 
 bool ferrite_violation_text(String *buf) {

@@ -33,6 +33,9 @@ std::vector<Violation> violations();
    the core has them. `in_child`: the row that was changed is the child's. */
 void ferrite_note_violation(THD *thd, const fe_link &link, const std::string &child,
                             const std::string &parent, bool in_child = false);
+/* A cascade would go through more than `max` tables, the statement's own included: warns of it, and
+   has a line in the error log, one a second at most. */
+void ferrite_warn_of_depth(THD *thd, uint max);
 /* False: this thread has met none. */
 bool ferrite_violation_text(String *buf);
 /* The error to come names no constraint (DROP TABLE). */

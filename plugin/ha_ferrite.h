@@ -352,6 +352,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
                   const uchar *new_row);
   int check_children(const uchar *old_row, const uchar *new_row);
   ha_ferrite *find_child(const char *core_name) const;
+  bool ends_too_deep(const fe_link &link, size_t at, size_t len) const;
+  int refuse_depth(const fe_link &link);
   int cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row);
   int take_cursor(uint32_t index_no, size_t *out);
   void give_cursor(size_t which);

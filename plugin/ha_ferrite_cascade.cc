@@ -172,7 +172,7 @@ int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t l
     fe_code rc = fe_links_probe(set.links(), 1, no, m_session, key, 0);
     if (rc == FE_OK && !acts && passes_over())
       rc = fe_links_probe(set.links(), 1, no, m_session, key, 1);
-    if (rc == FE_NOT_FOUND) return 0;
+    if (rc == FE_NOT_FOUND) return acts && ends_too_deep(link, at, len) ? refuse_depth(link) : 0;
     if (rc != FE_OK) return rc == FE_TABLE_CHANGED ? kLinksChanged : error(rc);
   }
   if (!acts || !link.part_count) {
@@ -232,9 +232,23 @@ ha_ferrite *ha_ferrite::find_child(const char *core_name) const {
   return nullptr;
 }
 
+/* Nothing is left to follow from the last row that a cascade may reach, but for InnoDB there is: a
+   row of the same cascade. It refuses what would come back to one (docs/internals/foreign_keys.md).
+ */
+bool ha_ferrite::ends_too_deep(const fe_link &link, size_t at, size_t len) const {
+  if (likely(!m_cascade || m_cascade->depth < kMaxDepth)) return false;
+  return m_cascade->comes_back(link, {m_link_keys.data() + at, len});
+}
+
+int ha_ferrite::refuse_depth(const fe_link &link) {
+  ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
+  ferrite_warn_of_depth(ha_thd(), kMaxDepth + 1);
+  return HA_ERR_FK_DEPTH_EXCEEDED;
+}
+
 /* A row of this table has gone, or become `new_row`: so do the rows of `link` with the key. */
 int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row) {
-  const Cascade top = {nullptr, table->s, new_row != nullptr, 0};
+  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0};
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
@@ -243,19 +257,13 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
     return HA_ERR_TABLE_DEF_CHANGED;
   }
   const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
-  const Cascade step = {own, child->table->s, !removes, own->depth + 1};
-  if (step.depth > kMaxDepth) {
-    ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
-    ferrite_warn(ha_thd(), HA_ERR_ROW_IS_REFERENCED,
-                 "Ferrite: Cannot delete/update rows with cascading foreign key constraints that "
-                 "exceed max depth of %u. Please drop extra constraints and try again",
-                 kMaxDepth + 1);
-    return HA_ERR_FK_DEPTH_EXCEEDED;
-  }
+  const Cascade step = {own,   child->table->s, !removes, own->depth + 1,
+                        &link, &m_link_keys,    at,       len};
   if (!removes && own->updates_above(step.share)) {
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;
   }
+  if (step.depth > kMaxDepth) return refuse_depth(link);
   int err = child->follow(step, link, *this, at, len, new_row);
   if (err == HA_ERR_FOUND_DUPP_KEY) {
     s_foreign_duplicate = child->table->s;

@@ -262,6 +262,34 @@ def scenario_depth(env: Env) -> None:
     env.same_as_innodb(play)
 
 
+def scenario_depth_of_what_comes_back(env: Env) -> None:
+    """Rows that refer to each other: how deep that goes, what is said of it, what IGNORE leaves."""
+    row = "CREATE TABLE t (pk INT AUTO_INCREMENT PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, {keys} CONSTRAINT f FOREIGN KEY (a) REFERENCES t (b) ON DELETE CASCADE) ENGINE={e}"
+    changes = [
+        "DELETE IGNORE FROM t WHERE b=1",
+        "DELETE FROM t WHERE b=1",
+        "DELETE FROM t WHERE pk=1",
+        "DELETE IGNORE FROM t WHERE pk=2",
+        "DELETE IGNORE FROM t WHERE a=1",
+    ]
+    for keys in ("KEY (b),", "KEY (a), KEY (b),", "KEY (b), KEY (a),"):
+        for zeros, ends in ((11, "(0, 1), (0, 1), (1, 0)"), (12, "(0, 1), (0, 1), (1, 0)"), (13, "(0, 1), (1, 0)"), (14, "(0, 1), (1, 0)")):
+            tables = [
+                "SET sql_mode=''",
+                row.replace("{keys}", keys),
+                f"INSERT INTO t (a, b) VALUES {'(0, 0), ' * zeros}{ends}",
+            ]
+            env.same_as_innodb(lambda engine, t=tables: _play(env, engine, t, changes, ("t",)))
+    chain = ["SET sql_mode=''", "CREATE TABLE t0 (id INT PRIMARY KEY) ENGINE={e}", "INSERT INTO t0 VALUES (1), (2), (3)"]
+    for n in range(1, 17):
+        chain += [
+            f"CREATE TABLE t{n} (id INT PRIMARY KEY, CONSTRAINT f{n} FOREIGN KEY (id) REFERENCES t{n - 1} (id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE={{e}}",
+            f"INSERT INTO t{n} VALUES (1)" + (", (2)" if n < 15 else "") + (", (3)" if n == 1 else ""),
+        ]
+    changes = ["UPDATE IGNORE t0 SET id=id+10", "DELETE IGNORE FROM t0", "UPDATE t0 SET id=id+10", "DELETE FROM t0"]
+    env.same_as_innodb(lambda engine: _play(env, engine, chain, changes, ("t0", "t1", "t14", "t15", "t16")))
+
+
 def scenario_values_and_columns(env: Env) -> None:
     """What follows takes along: values out of line, other indexes, generated columns, defaults, CHECK, no trigger."""
     tables = [
