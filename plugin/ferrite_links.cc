@@ -4,6 +4,7 @@
 #include "ferrite_links.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ferrite_foreign.h"
 
@@ -61,6 +62,14 @@ uint8_t *LinkKey::encode(const uchar *record, uint8_t *to, uint8_t *scratch) con
   return to;
 }
 
+/* The part that a whole column would be of an index. */
+static KeyPart part_of_column(const TABLE *table, const Layout &layout, uint16_t column) {
+  KEY_PART_INFO info = {};
+  info.field = table->field[column];
+  info.length = info.field->key_length();
+  return describe_part(info, layout.rows.column(column));
+}
+
 /* The part of an index that a column has there, the primary key behind it included. */
 static const KeyPart *find_part(const Layout &layout, uint32_t index_no, uint16_t column) {
   for (const KeyPart &part : layout.indexes[index_no].parts)
@@ -95,6 +104,16 @@ static bool is_followed(uint32_t action) {
   return action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
 }
 
+/* The core has them in the order of their names. */
+static std::vector<uint32_t> by_index(const fe_link *links, uint32_t count) {
+  std::vector<uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return LinkSet::place_of(links[a]) < LinkSet::place_of(links[b]);
+  });
+  return order;
+}
+
 LinkSet::LinkSet(fe_links *links, const TABLE *table, const Layout &layout) : m_links(links) {
   uint32_t count;
   outgoing = fe_links_outgoing(links, &count);
@@ -103,8 +122,11 @@ LinkSet::LinkSet(fe_links *links, const TABLE *table, const Layout &layout) : m_
     if (is_followed(outgoing[i].on_delete) || is_followed(outgoing[i].on_update))
       follows_parents = true;
   }
+  outgoing_order = by_index(outgoing, count);
   incoming = fe_links_incoming(links, &count);
   for (uint32_t i = 0; i < count; i++) add(incoming[i], false, table, layout, &incoming_keys);
+  incoming_order = by_index(incoming, count);
+  DBUG_ASSERT(incoming_order.size() == incoming_keys.size());
 }
 
 /* Whether an index begins with the columns, in whatever order. */
@@ -126,9 +148,13 @@ void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const 
   for (uint32_t i = 0; i < link.part_count; i++) {
     const fe_link_part &sides = link.parts[i];
     key.columns.push_back(sides.own.column);
-    const KeyPart *own = find_part(layout, link.index_no, sides.own.column);
-    if (!own) continue;
-    key.parts.push_back(as_there(*own, sides.other));
+    if (link.index_no == FE_NO_INDEX) {
+      key.parts.push_back(as_there(part_of_column(table, layout, sides.own.column), sides.other));
+    } else {
+      const KeyPart *own = find_part(layout, link.index_no, sides.own.column);
+      if (!own) continue;
+      key.parts.push_back(as_there(*own, sides.other));
+    }
     max_scratch = std::max<size_t>(max_scratch, key.parts.back().max_encoded + 16);
   }
   /* Without the other table only the names tell which columns. */

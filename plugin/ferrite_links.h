@@ -59,6 +59,14 @@ class LinkSet {
   const fe_link *incoming = nullptr;
   std::vector<LinkKey> outgoing_keys;
   std::vector<LinkKey> incoming_keys;
+  /* Numbers of links in the order in which InnoDB looks at them: by own indexes, those of one by
+     their names. It decides which error a row gets, and what restricts before what follows. */
+  std::vector<uint32_t> outgoing_order;
+  std::vector<uint32_t> incoming_order;
+  /* The index that a link comes with; with the primary key if its own is lost. */
+  static uint32_t place_of(const fe_link &link) {
+    return link.index_no == FE_NO_INDEX && link.part_count ? 0 : link.index_no;
+  }
   size_t max_scratch = 0;       /* of the longest part */
   bool follows_parents = false; /* what becomes of a parent may change rows of this table */
 
@@ -66,6 +74,12 @@ class LinkSet {
   void add(const fe_link &link, bool is_child, const TABLE *table, const Layout &layout,
            std::vector<LinkKey> *to);
   fe_links *m_links;
+};
+
+/* How far the checks of a changed row go. */
+struct Reach {
+  uint32_t last_index = UINT32_MAX; /* foreign keys by own indexes up to this one */
+  bool is_written = true;           /* false: a duplicate has kept the row as it was */
 };
 
 /* One step of a cascade, on the stack of who makes it. */
@@ -79,6 +93,7 @@ struct Cascade {
   const fe_link *link;
   const Buffer *keys;
   size_t key_at, key_len;
+  bool is_written; /* the row that it follows from is */
 
   bool updates_above(const TABLE_SHARE *table) const {
     for (const Cascade *c = this; c; c = c->up)

@@ -219,7 +219,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int insert_row(const uchar *buf);
   int remove_row(const uchar *buf);
   int update(const uchar *old_data, const uchar *new_data);
-  int duplicate(const fe_dup_info &dup);
+  int duplicate(uint32_t index_no);
   int admitted();
   int after_autoinc_write(int err);
   int raise_autoinc(ulonglong value);
@@ -337,7 +337,11 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int settle_row(int err, uint64_t before);
   int check_inserted(const uchar *row);
   int check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed);
+  int check_both_sides(const uchar *old_row, const uchar *new_row, bool pk_changed,
+                       ferrite::Reach reach);
   int check_deleted(const uchar *row);
+  int not_inserted(const uchar *row);
+  int not_updated(const uchar *old_row, const uchar *new_row, bool pk_changed);
   int current_links(std::shared_ptr<const ferrite::LinkSet> *out);
   fe_code push_key(const ferrite::LinkKey &key, const uchar *row, size_t *len);
   bool is_history(const uchar *row) const;
@@ -346,15 +350,20 @@ class ha_ferrite final : public ferrite::PagedHandler {
                    bool pk_changed) const;
   bool passes_over() const;
   fe_code find_parent(const ferrite::LinkSet &set, uint32_t no, const uchar *row, bool stay);
-  int check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed);
-  int push_child_keys(const ferrite::LinkSet &set, const uchar *old_row, const uchar *new_row);
+  bool is_followed_unwritten(const fe_link &link) const;
+  bool is_own_parent(const fe_link &link, const uchar *row) const;
+  bool has_values(const fe_link &link, const ferrite::LinkKey &key) const;
+  int check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed,
+                    ferrite::Reach *reach);
+  int push_child_keys(const ferrite::LinkSet &set, const uchar *old_row, const uchar *new_row,
+                      uint32_t last_index);
   int check_child(const ferrite::LinkSet &set, uint32_t no, size_t at, size_t len,
-                  const uchar *new_row);
-  int check_children(const uchar *old_row, const uchar *new_row);
+                  const uchar *new_row, bool is_written);
+  int check_children(const uchar *old_row, const uchar *new_row, const ferrite::Reach &reach);
   ha_ferrite *find_child(const char *core_name) const;
   bool ends_too_deep(const fe_link &link, size_t at, size_t len) const;
   int refuse_depth(const fe_link &link);
-  int cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row);
+  int cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row, bool is_written);
   int take_cursor(uint32_t index_no, size_t *out);
   void give_cursor(size_t which);
   int follow(const ferrite::Cascade &step, const fe_link &link, const ha_ferrite &parent, size_t at,

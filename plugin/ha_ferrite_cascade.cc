@@ -15,6 +15,8 @@
  */
 #include "ha_ferrite.h"
 
+#include <algorithm>
+
 #include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
@@ -23,6 +25,7 @@ using ferrite::Cascade;
 using ferrite::Index;
 using ferrite::LinkKey;
 using ferrite::LinkSet;
+using ferrite::Reach;
 
 /* As many steps below the statement's own table as InnoDB goes, which counts that one. */
 static constexpr uint kMaxDepth = 14;
@@ -81,8 +84,11 @@ int ha_ferrite::wait_for_ddl() {
    at the same time may have looked for it at the old place. `changed` NULL: a new row. */
 bool ha_ferrite::moves_entry(const fe_link &link, const LinkKey &key, const MY_BITMAP *changed,
                              bool pk_changed) const {
-  if (!changed || pk_changed || key.any_changed(changed)) return true;
-  if (!link.part_count || !link.index_no) return false;
+  if (!changed || key.any_changed(changed)) return true;
+  /* Without an index no child is missed, and the parent that the row has cannot go. */
+  if (link.index_no == FE_NO_INDEX) return pk_changed && !link.part_count;
+  if (pk_changed) return true;
+  if (!link.index_no) return false;
   const Index &index = layout().indexes[link.index_no];
   for (uint i = 0; i < index.touched_by.size(); i++)
     if (index.touched_by[i] && bitmap_is_set(changed, i)) return true;
@@ -105,23 +111,56 @@ fe_code ha_ferrite::find_parent(const LinkSet &set, uint32_t no, const uchar *ro
   return rc;
 }
 
-int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed) {
+/* Whether it is the one that a cascade makes this change for, of a row that has no new value yet: as
+   in InnoDB, which looks for no parent there. */
+bool ha_ferrite::is_followed_unwritten(const fe_link &link) const {
+  return m_cascade && !m_cascade->is_written && !strcmp(m_cascade->link->name, link.name);
+}
+
+/* Whether a row that is not written would be its own parent, which is there when InnoDB looks. */
+bool ha_ferrite::is_own_parent(const fe_link &link, const uchar *row) const {
+  if (m_share->name != link.other || link.other_index_no >= link.index_no) return false;
+  for (uint32_t i = 0; i < link.part_count; i++) {
+    const fe_slice own = layout().rows.column(link.parts[i].own.column).value(row);
+    const fe_slice other = layout().rows.column(link.parts[i].other.column).value(row);
+    if (own.len != other.len || memcmp(own.ptr, other.ptr, own.len)) return false;
+  }
+  return link.part_count;
+}
+
+/* An UPDATE reads the columns of indexes, but not those of a foreign key whose index is lost. */
+bool ha_ferrite::has_values(const fe_link &link, const LinkKey &key) const {
+  if (link.index_no != FE_NO_INDEX || !link.part_count) return true;
+  return std::all_of(key.columns.begin(), key.columns.end(), [&](uint16_t column) {
+    return is_read(column) || bitmap_is_set(table->write_set, column);
+  });
+}
+
+/* `reach` ends with the index of the one that is violated. */
+int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed,
+                              Reach *reach) {
   if (is_history(row)) return 0;
   for (;;) {
     std::shared_ptr<const LinkSet> set;
     if (int err = current_links(&set)) return err;
     if (!set) return 0;
     fe_code rc = FE_OK;
-    for (uint32_t i = 0; rc == FE_OK && i < set->outgoing_keys.size(); i++) {
+    for (uint32_t i : set->outgoing_order) {
       const fe_link &link = set->outgoing[i];
-      if (link.carried || !moves_entry(link, set->outgoing_keys[i], changed, pk_changed)) continue;
-      if (set->outgoing_keys[i].any_null(layout(), row)) continue;
-      rc = find_parent(*set, i, row, false);
-      if (rc == FE_NOT_FOUND && passes_over()) rc = find_parent(*set, i, row, true);
+      const LinkKey &key = set->outgoing_keys[i];
+      if (LinkSet::place_of(link) > reach->last_index) break;
+      if (link.carried || !moves_entry(link, key, changed, pk_changed)) continue;
+      const bool is_known = !changed || has_values(link, key);
+      if (is_known && (key.any_null(layout(), row) || is_followed_unwritten(link))) continue;
+      if (unlikely(!reach->is_written) && is_own_parent(link, row)) continue;
+      rc = is_known ? find_parent(*set, i, row, false) : FE_NOT_FOUND;
+      if (is_known && rc == FE_NOT_FOUND && passes_over()) rc = find_parent(*set, i, row, true);
       if (rc == FE_NOT_FOUND) {
         ferrite_note_violation(ha_thd(), link, m_share->name, link.other, true);
+        reach->last_index = LinkSet::place_of(link);
         return HA_ERR_NO_REFERENCED_ROW;
       }
+      if (rc != FE_OK) break;
     }
     if (rc != FE_TABLE_CHANGED) return rc == FE_OK ? 0 : error(rc);
     m_link_set.reset();
@@ -139,9 +178,11 @@ struct KeptKey {
 
 /* The keys of all constraints to look at, one behind the other: the record may be another one once
    a cascade has come back to this table. */
-int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const uchar *new_row) {
-  for (uint32_t i = 0; i < set.incoming_keys.size(); i++) {
+int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const uchar *new_row,
+                                uint32_t last_index) {
+  for (uint32_t i : set.incoming_order) {
     const LinkKey &key = set.incoming_keys[i];
+    if (set.incoming[i].index_no > last_index) break;
     if (key.is_unread) continue;
     if (new_row && !key.any_changed(&m_changed)) continue;
     if (key.any_null(layout(), old_row)) continue;
@@ -163,7 +204,7 @@ int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const 
 
 /* `at`: place of the key in m_link_keys. */
 int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t len,
-                            const uchar *new_row) {
+                            const uchar *new_row, bool is_written) {
   const fe_link &link = set.incoming[no];
   const uint32_t action = new_row ? link.on_update : link.on_delete;
   const bool acts = action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
@@ -179,24 +220,24 @@ int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t l
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;
   }
-  return cascade(link, at, len, new_row);
+  return cascade(link, at, len, new_row, is_written);
 }
 
 /* `new_row` NULL: the row is gone. */
-int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row) {
+int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row, const Reach &reach) {
   if (is_history(old_row)) return 0;
   for (;;) {
     std::shared_ptr<const LinkSet> set;
     if (int err = current_links(&set)) return err;
     if (!set || set->incoming_keys.empty()) return 0;
     const size_t base = m_link_keys.size();
-    int err = push_child_keys(*set, old_row, new_row);
+    int err = push_child_keys(*set, old_row, new_row, reach.last_index);
     const size_t end = m_link_keys.size();
     for (size_t at = base; !err && at < end;) {
       KeptKey kept;
       memcpy(&kept, m_link_keys.data() + at, sizeof kept);
       at += sizeof kept;
-      err = check_child(*set, kept.link, at, kept.len, new_row);
+      err = check_child(*set, kept.link, at, kept.len, new_row, reach.is_written);
       at += kept.len;
     }
     m_link_keys.set_size(base);
@@ -247,8 +288,9 @@ int ha_ferrite::refuse_depth(const fe_link &link) {
 }
 
 /* A row of this table has gone, or become `new_row`: so do the rows of `link` with the key. */
-int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row) {
-  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0};
+int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row,
+                        bool is_written) {
+  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0, true};
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
@@ -258,7 +300,8 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
   }
   const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
   const Cascade step = {own,   child->table->s, !removes, own->depth + 1,
-                        &link, &m_link_keys,    at,       len};
+                        &link, &m_link_keys,    at,       len,
+                        is_written};
   if (!removes && own->updates_above(step.share)) {
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;
@@ -318,24 +361,53 @@ int ha_ferrite::check_inserted(const uchar *row) {
   if (int err = keep_vectors(ferrite::vectors_on_insert)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
-  return settle_row(check_parents(row, nullptr, false), before);
+  Reach reach;
+  return settle_row(check_parents(row, nullptr, false, &reach), before);
+}
+
+/* Parents are looked for first, which changes nothing. If one is not there, children matter all the
+   same that InnoDB looks for before it: those by the same index, and by indexes before that. */
+int ha_ferrite::check_both_sides(const uchar *old_row, const uchar *new_row, bool pk_changed,
+                                 Reach reach) {
+  const int orphan = check_parents(new_row, &m_changed, pk_changed, &reach);
+  if (orphan && orphan != HA_ERR_NO_REFERENCED_ROW) return orphan;
+  const int err = check_children(old_row, is_history(new_row) ? nullptr : new_row, reach);
+  return err ? err : orphan;
 }
 
 int ha_ferrite::check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed) {
   if (int err = keep_vectors(ferrite::vectors_on_update)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
-  int err = check_parents(new_row, &m_changed, pk_changed);
-  const bool gone = table->versioned() && is_history(new_row);
-  if (!err) err = check_children(old_row, gone ? nullptr : new_row);
-  return settle_row(err, before);
+  return settle_row(check_both_sides(old_row, new_row, pk_changed, Reach()), before);
 }
 
 int ha_ferrite::check_deleted(const uchar *row) {
   if (int err = keep_vectors(ferrite::vectors_on_delete)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
-  return settle_row(check_children(row, nullptr), before);
+  return settle_row(check_children(row, nullptr, Reach()), before);
+}
+
+/* ---- duplicates -------------------------------------------------------------------- */
+
+/* The row is not written, for a duplicate in m_dup's index. InnoDB goes from index to index, and
+   looks at the foreign keys by one before it looks at its values: what it would have met on the way
+   is the error, here too. Nothing rests on these looks but that error. */
+int ha_ferrite::not_inserted(const uchar *row) {
+  Reach reach{m_dup.index_no, false};
+  const int err = checks_links() ? check_parents(row, nullptr, false, &reach) : 0;
+  return err ? err : duplicate(m_dup.index_no);
+}
+
+/* The same. What follows is made, to find out if it can be, and undone with all else. */
+int ha_ferrite::not_updated(const uchar *old_row, const uchar *new_row, bool pk_changed) {
+  const uint32_t index_no = m_dup.index_no;
+  if (!checks_links() || is_history(new_row)) return duplicate(index_no);
+  const uint64_t before = fe_row_before(m_session);
+  int err = check_both_sides(old_row, new_row, pk_changed, Reach{index_no, false});
+  err = settle_row(err ? err : HA_ERR_FOUND_DUPP_KEY, before);
+  return err == HA_ERR_FOUND_DUPP_KEY ? duplicate(index_no) : err;
 }
 
 /* ---- what is said of it ------------------------------------------------------------ */

@@ -62,7 +62,9 @@ void ha_ferrite::report_link_fault(THD *thd, const fe_link &link, fe_link_fault 
   String text;
   text.append(STRING_WITH_LEN("foreign key "));
   text.append(link.name, strlen(link.name));
-  if (fault == FE_FAULT_NO_PARENT) {
+  if (fault == FE_FAULT_NO_PARENT && link.part_count) {
+    text.append(STRING_WITH_LEN(" is not checked: the table has no index on its columns"));
+  } else if (fault == FE_FAULT_NO_PARENT) {
     text.append(STRING_WITH_LEN(" is not checked: there is no table "));
     ferrite_append_table(thd, &text, link.other);
     text.append(STRING_WITH_LEN(" with an index on its columns"));

@@ -39,9 +39,9 @@ thread_local uint ha_ferrite::s_duplicate_key = MAX_KEY;
 /* lookup_errkey, which goes before what info() says, is of the server's own check of keys that it
    hashes. At READ COMMITTED and below that check comes after the write: what it left behind in
    an earlier statement would make REPLACE change the row that was the duplicate then. */
-int ha_ferrite::duplicate(const fe_dup_info &dup) {
+int ha_ferrite::duplicate(uint32_t index_no) {
   table->file->lookup_errkey = UINT_MAX;
-  s_duplicate_key = layout().indexes[dup.index_no].server_no;
+  s_duplicate_key = layout().indexes[index_no].server_no;
   return HA_ERR_FOUND_DUPP_KEY;
 }
 
@@ -99,7 +99,7 @@ int ha_ferrite::insert_row(const uchar *buf) {
   uint8_t row_id[ferrite::kRowIdBytes];
   rc = fe_row_insert(m_session, m_share->table, pk, m_payload.slice(), m_added.data(), count, flags,
                      row_id, &m_dup);
-  if (rc == FE_DUPLICATE) return duplicate(m_dup);
+  if (rc == FE_DUPLICATE) return not_inserted(buf);
   if (rc != FE_OK) return error(rc);
   if (layout().hidden_row_id) {
     memcpy(m_inserted_id, row_id, sizeof row_id);
@@ -214,7 +214,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   if (int err = change_entries(old_data, new_data, pk_changed, &removed, &added)) return err;
   rc = fe_row_update(m_session, m_share->table, old_pk, new_pk, m_payload.slice(), m_removed.data(),
                      removed, m_added.data(), added, &m_dup);
-  if (rc == FE_DUPLICATE) return duplicate(m_dup);
+  if (rc == FE_DUPLICATE) return not_updated(old_data, new_data, pk_changed);
   if (rc == FE_SAME) return same;
   if (rc != FE_OK) return error(rc);
   const uint64_t now = fe_rows_changed(m_session);

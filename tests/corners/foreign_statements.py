@@ -518,16 +518,26 @@ def scenario_a_parent_without_its_index(env: Env) -> None:
     ]
     of_children = [
         "INSERT INTO c VALUES (4, 40)",
+        "INSERT INTO c VALUES (4, 99)",
+        "INSERT IGNORE INTO c VALUES (4, 99), (5, 10)",
+        "REPLACE INTO c VALUES (1, 99)",
+        "INSERT INTO c VALUES (1, 99)",
+        "UPDATE c SET id=id+10",
         "INSERT INTO c VALUES (4, NULL)",
         "UPDATE c SET u=20",
         "DELETE FROM c",
     ]
     for actions in ACTIONS[:2]:
-        for drop, those in (("p DROP KEY u", changes + of_children), ("c DROP KEY f", changes)):
+        for drop in ("p DROP KEY u", "c DROP KEY f"):
             told = [sql.replace("{actions}", actions).replace("p DROP KEY u", drop) for sql in tables]
+            those = changes + of_children
             env.same_as_innodb(
                 lambda engine, told=told, those=those: _play(env.session(), engine, told, those, ("p", "c"))
             )
+        session = env.session()
+        equal(session.answer("UPDATE c SET u=99 WHERE id=1"), 1452, "a child without its index changes its parent")
+        equal(session.answer("UPDATE c SET u=40 WHERE id=1"), [], "to one that is there")
+        equal(session.run("CHECK TABLE c EXTENDED")[0][2], "note", "CHECK TABLE of a child without its index")
 
 
 def scenario_checks_off_and_on(env: Env) -> None:

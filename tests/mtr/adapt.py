@@ -36,6 +36,9 @@ ADAPTATIONS: dict[str, tuple[Adaptation, ...]] = {
         # The events of the binary log are as long as with the shorter name, on which its positions depend.
         Adaptation("t/binlog_consistent.test", r"\(a,b\)\) (?=ENGINE)", "(a,b))"),
         Adaptation("r/binlog_consistent.result", r"\(a,b\)\) (?=ENGINE)", "(a,b))"),
+        # The name as it is in the engine's own texts.
+        Adaptation("t/foreign_key.test", r"\bFERRITE: (?=Cannot delete/update)", "Ferrite: "),
+        Adaptation("r/foreign_key.result", r"\bFERRITE: (?=Cannot delete/update)", "Ferrite: "),
         # The process list says that a thread waits, and for what (compatibility.md, process-list).
         Adaptation("t/foreign_key.test", r"(?i)(state ?= ?)'(update|updating)'", rf"\1'{WAITS}'"),
         Adaptation("t/innodb_bug42419.test", "= 'Updating'", f"= '{WAITS}'"),

@@ -696,10 +696,11 @@ typedef struct {
   uint32_t on_update;
   uint32_t carried;            /* bool: ALTER TABLE copies rows that satisfy it: no check */
   uint32_t index_no;           /* own index; FE_NO_INDEX: there is none, or no other table */
-  uint32_t other_index_no;     /* index of the other table to look in; FE_NO_INDEX likewise */
-  const char *parent_index;    /* name of the parent's index; NULL likewise */
+  /* Index of the other table to look in; FE_NO_INDEX likewise, but for a child without an own index. */
+  uint32_t other_index_no;
+  const char *parent_index;    /* name of the parent's index; NULL: there is no other_index_no */
   const fe_link_part *parts;   /* so many parts open the keys of both indexes */
-  uint32_t part_count;         /* 0 likewise, else column_count */
+  uint32_t part_count;         /* 0 without other_index_no, else column_count */
 } fe_link;
 
 /* All of a table, as they were at one moment: they never change, and keep the core's tables, not

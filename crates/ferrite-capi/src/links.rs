@@ -93,7 +93,7 @@ impl Side {
                 on_delete: link.key.on_delete as u32,
                 on_update: link.key.on_update as u32,
                 carried: u32::from(link.carried),
-                index_no: peer.map_or(FE_NO_INDEX, |_| link.index_no),
+                index_no: link.own_index().map_or(FE_NO_INDEX, |index| index as u32),
                 other_index_no: peer.map_or(FE_NO_INDEX, |p| p.index_no),
                 parent_index: index.as_ref().map_or(std::ptr::null(), |n| n.as_ptr()),
                 parts: parts.as_ptr(),

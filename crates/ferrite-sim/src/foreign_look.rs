@@ -58,7 +58,7 @@ impl Client {
             for link in &links.outgoing {
                 let moved = match mutant!("foreign.moved_entry_not_looked_for") {
                     true => change.changes(link),
-                    false => link.peer.is_none() || change.moves_entry(link.index_no as usize),
+                    false => link.own_index().is_none_or(|index| change.moves_entry(index)),
                 };
                 if !moved {
                     continue;

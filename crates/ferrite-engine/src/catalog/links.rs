@@ -259,6 +259,9 @@ pub struct Peer {
     pub row_end: Option<RowEnd>,
 }
 
+/// Number of no index.
+pub const NO_INDEX: u32 = u32::MAX;
+
 /// One constraint, as one of its tables sees it.
 #[derive(Clone)]
 pub struct Link {
@@ -266,14 +269,15 @@ pub struct Link {
     pub key: Arc<ForeignKey>,
     /// Name of the other table, "db/table".
     pub other: String,
-    /// The own index that begins with the columns; of no use without `peer`.
+    /// The own index that begins with the columns; of no use without `peer`. `NO_INDEX`: of a child that
+    /// has lost it.
     pub index_no: u32,
     /// Name of the parent's index; none without `peer`.
     pub parent_index: Option<String>,
-    /// The constraint's columns in their order: so many parts open both indexes' keys. Empty without
-    /// `peer`.
+    /// The constraint's columns in their order: so many parts open both indexes' keys, or the parent's.
+    /// Empty without `peer`.
     pub parts: Vec<LinkPart>,
-    /// The other table, if it is there and both have fitting indexes.
+    /// The other table, if it is there and both have fitting indexes; of a child, if the parent has.
     pub peer: Option<Peer>,
     /// What tells own rows of the past, which refer to nothing; None: there are none.
     pub row_end: Option<RowEnd>,
@@ -288,6 +292,13 @@ impl Link {
             Some(_) => self.parts.len() == self.key.columns.len(),
             None => self.parts.is_empty(),
         }
+    }
+
+    /// The own index; None: there is no other table, or no such index.
+    pub fn own_index(&self) -> Option<usize> {
+        debug_assert!(self.is_whole(), "{}", self.key.name);
+        let there = self.peer.is_some() && self.index_no != NO_INDEX;
+        there.then_some(self.index_no as usize)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use crate::catalog::describe::{Column, Description, Index, Part, PartKind};
 use crate::catalog::foreign::{same_name, Action, ForeignKey};
-use crate::catalog::links::{Encoding, LinkPart, RowEnd};
+use crate::catalog::links::{Encoding, LinkPart, RowEnd, NO_INDEX};
 
 /// Why a constraint does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,6 +249,46 @@ pub(crate) fn parent_side(
                 other: Encoding::of(other.0, other.1),
             })
             .collect(),
+    })
+}
+
+/// The parent's index, for a child that has lost its own (`foreign_key_checks=0`). The types were compared
+/// when the constraint was made, and stay; what a part of the child's would be is not known without it.
+pub(crate) fn without_child_index(
+    key: &ForeignKey,
+    child: &Description,
+    parent: &Description,
+) -> Option<Fit> {
+    let lost = child_side(key, child).err()?;
+    let there: Vec<&str> = key.columns.iter().map(|(_, there)| there.as_str()).collect();
+    if !matches!(lost, Misfit::ChildIndex | Misfit::ChildPrefix) || RowEnd::is_unknown(parent) {
+        return None;
+    }
+    let found = find(parent, &there, None).ok()?;
+    debug_assert_eq!(found.parts.len(), key.columns.len(), "{}", key.name);
+    let part = |((own, _), (part, column)): (&(String, String), &(&Part, &Column))| {
+        let at = child.columns.iter().position(|c| same_name(&c.name, own))?;
+        if part.kind == PartKind::Text && child.columns[at].collation != column.collation {
+            return None;
+        }
+        let other = Encoding::of(part, column);
+        // InnoDB takes a side without an index for one that may be NULL.
+        let own = Encoding {
+            nullable: true,
+            ..other
+        };
+        Some(LinkPart {
+            own_column: at as u16,
+            other_column: part.column,
+            own,
+            other,
+        })
+    };
+    let parts: Option<Vec<LinkPart>> = key.columns.iter().zip(&found.parts).map(part).collect();
+    Some(Fit {
+        child_index: NO_INDEX,
+        parent_index: found.index_no,
+        parts: parts?,
     })
 }
 

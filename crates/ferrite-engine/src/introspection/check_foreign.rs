@@ -85,7 +85,7 @@ impl Session {
         let all = rows * links.outgoing.len() as u64;
         for (number, link) in links.outgoing.iter().enumerate() {
             debug_assert!(link.is_whole(), "{}", link.key.name);
-            let Some(peer) = &link.peer else {
+            let Some(peer) = link.peer.as_ref().filter(|_| link.own_index().is_some()) else {
                 report(number, ForeignFault::NoParent);
                 continue;
             };

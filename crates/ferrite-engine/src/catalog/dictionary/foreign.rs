@@ -158,7 +158,8 @@ impl Dictionary {
     }
 
     /// A constraint as its child has it, or as its parent has it. Without an index that serves it on both
-    /// sides, or without a parent, it has no peer.
+    /// sides, or without a parent, it has no peer; but a child that has lost its index still has its
+    /// parent, which cannot go (`docs/internals/foreign_keys.md`).
     fn link(
         &self,
         state: &mut State,
@@ -187,7 +188,9 @@ impl Dictionary {
         let described = self.description(state, child, known);
         let described = described.zip(self.description(state, parent, known));
         let fit = described.and_then(|(child, parent)| {
-            let fit = matching::fit(&link.key, &child, &parent)?;
+            let alone = || matching::without_child_index(&link.key, &child, &parent);
+            let both = matching::fit(&link.key, &child, &parent);
+            let fit = both.or_else(|| of_child.then(alone).flatten())?;
             let ends = (
                 RowEnd::of(&child, fit.child_index),
                 RowEnd::of(&parent, fit.parent_index),

@@ -2,10 +2,10 @@
 
 use super::foreign::{AlterForeign, NewForeign};
 use super::foreign_change::{References, Renaming};
-use crate::catalog::describe::Description;
+use crate::catalog::describe::{Description, PartKind};
 use crate::catalog::foreign::{Action, ForeignKey};
-use crate::catalog::links::Links;
-use crate::catalog::matching::{child_side, parent_side, Misfit};
+use crate::catalog::links::{Links, NO_INDEX};
+use crate::catalog::matching::{child_side, parent_side, without_child_index, Misfit};
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
 use crate::testing::{described, open};
@@ -538,6 +538,37 @@ fn parents_of_earlier_versions_are_to_be_rebuilt() {
         part.row_end_known = true;
     }
     assert!(parent_side(&key, &found, &p).is_ok());
+}
+
+/// A child that has lost its index finds its parent by the parent's; a parent that has lost its own has no
+/// children, and texts of other collations never meet.
+#[test]
+fn a_child_without_its_index_has_its_parent() {
+    let of = |columns: &[&str], indexes: &[&[u16]]| {
+        Description::decode(&described(columns, indexes)).unwrap()
+    };
+    let (c, mut p) = (
+        of(&["id", "b", "a"], &[&[0]]),
+        of(&["id", "k", "l?"], &[&[0], &[2, 1]]),
+    );
+    let key = foreign("f", "d/p", &[("a", "l"), ("b", "k")]);
+    assert_eq!(child_side(&key, &c).err(), Some(Misfit::ChildIndex));
+    let fit = without_child_index(&key, &c, &p).unwrap();
+    assert_eq!((fit.child_index, fit.parent_index), (NO_INDEX, 1));
+    let columns = fit.parts.iter().map(|p| (p.own_column, p.other_column));
+    assert_eq!(columns.collect::<Vec<_>>(), [(2, 2), (1, 1)]);
+    assert_eq!(
+        fit.parts[0].other.nullable,
+        p.indexes[1].parts[0].nullable
+    );
+    let with_its_own = of(&["id", "b", "a"], &[&[0], &[2, 1]]);
+    assert!(without_child_index(&key, &with_its_own, &p).is_none());
+    p.indexes[1].parts[1].kind = PartKind::Text;
+    assert!(without_child_index(&key, &c, &p).is_some());
+    p.columns[1].collation = "latin1_bin".into();
+    assert!(without_child_index(&key, &c, &p).is_none());
+    p.indexes.pop();
+    assert!(without_child_index(&key, &c, &p).is_none());
 }
 
 /// A DROP that a crash broke off may be one that would have been refused, whatever other ALTER there was:
