@@ -168,23 +168,9 @@ void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const 
   to->push_back(std::move(key));
 }
 
-bool Cascade::is_by(const fe_link &other) const {
-  return link && !strcmp(link->name, other.name) && !strcmp(link->other, other.other);
-}
-
-/* InnoDB takes a row's entries away index by index, and follows from each before the next: so a row
-   is still found by the indexes behind the one that is being followed from. */
-bool Cascade::comes_back(const fe_link &sought, const fe_slice &key) const {
-  DBUG_ASSERT(sought.part_count > 0);
-  const fe_link *followed = &sought;
-  for (const Cascade *c = this; c && c->link; c = c->up) {
-    const bool same_key =
-        c->key_len == key.len && !memcmp(c->keys->data() + c->key_at, key.ptr, key.len);
-    if (!c->updates && same_key && c->is_by(sought) && followed->index_no < sought.other_index_no)
-      return true;
-    followed = c->link;
-  }
-  return false;
+bool Cascade::is_by(const fe_link &other, const fe_slice &key) const {
+  return !strcmp(link->name, other.name) && !strcmp(link->other, other.other) &&
+         key_len == key.len && !memcmp(keys->data() + key_at, key.ptr, key.len);
 }
 
 }  // namespace ferrite

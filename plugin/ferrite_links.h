@@ -19,6 +19,8 @@
 #include "ferrite_share.h"
 #include "ferrite_violation.h"
 
+class ha_ferrite;
+
 namespace ferrite {
 
 /* An own column, encoded as the other table's index has it. */
@@ -76,6 +78,14 @@ class LinkSet {
   fe_links *m_links;
 };
 
+/* A row of a parent that changes. Below the statement's own row the records may be another row's
+   once something has followed. */
+struct ParentChange {
+  const uchar *old_row;
+  const uchar *new_row; /* NULL: it is gone */
+  bool is_written;
+};
+
 /* How far the checks of a changed row go. */
 struct Reach {
   uint32_t last_index = UINT32_MAX; /* foreign keys by own indexes up to this one */
@@ -88,22 +98,21 @@ struct Cascade {
   const TABLE_SHARE *share; /* the table that is changed */
   bool updates;             /* rows are changed, not deleted */
   uint depth;
-  /* By which foreign key, and the key that its rows had in their index; the buffer of keys may move.
-     Of the statement itself there is none. */
+  /* By which foreign key, and the key that its rows had in their index; the buffer of keys may
+     move. Of the statement itself there is none. */
   const fe_link *link;
   const Buffer *keys;
   size_t key_at, key_len;
-  bool is_written; /* the row that it follows from is */
+  bool is_written;             /* the row that it follows from is */
+  const ha_ferrite *statement; /* of the statement itself: its handler, and its row as it was */
+  const uchar *row;
 
   bool updates_above(const TABLE_SHARE *table) const {
     for (const Cascade *c = this; c; c = c->up)
       if (c->share == table && c->updates) return true;
     return false;
   }
-  bool is_by(const fe_link &other) const;
-  /* Whether a row of this chain of deletions, this step's included, is found once more: by `sought`,
-     with that key. */
-  bool comes_back(const fe_link &sought, const fe_slice &key) const;
+  bool is_by(const fe_link &other, const fe_slice &key) const;
 };
 
 }  // namespace ferrite

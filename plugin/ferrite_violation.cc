@@ -68,10 +68,11 @@ void ferrite_warn_of_depth(THD *thd, uint max) {
                max);
   const time_t now = time(nullptr);
   if (last_logged.exchange(now) == now) return;
-  sql_print_warning("Ferrite: Cannot delete/update rows with cascading foreign key constraints that"
-                    " exceed max depth of %u. Please drop excessive foreign constraints and try"
-                    " again: %s",
-                    max, violation);
+  sql_print_warning(
+      "Ferrite: Cannot delete/update rows with cascading foreign key constraints that"
+      " exceed max depth of %u. Please drop excessive foreign constraints and try"
+      " again: %s",
+      max, violation);
 }
 
 bool ferrite_violation_text(String *buf) {

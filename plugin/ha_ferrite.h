@@ -358,12 +358,13 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int push_child_keys(const ferrite::LinkSet &set, const uchar *old_row, const uchar *new_row,
                       uint32_t last_index);
   int check_child(const ferrite::LinkSet &set, uint32_t no, size_t at, size_t len,
-                  const uchar *new_row, bool is_written);
+                  const ferrite::ParentChange &change);
   int check_children(const uchar *old_row, const uchar *new_row, const ferrite::Reach &reach);
   ha_ferrite *find_child(const char *core_name) const;
+  bool is_found_by(const fe_link &link, const uchar *row, const fe_slice &key) const;
   bool ends_too_deep(const fe_link &link, size_t at, size_t len) const;
   int refuse_depth(const fe_link &link);
-  int cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row, bool is_written);
+  int cascade(const fe_link &link, size_t at, size_t len, const ferrite::ParentChange &change);
   int take_cursor(uint32_t index_no, size_t *out);
   void give_cursor(size_t which);
   int follow(const ferrite::Cascade &step, const fe_link &link, const ha_ferrite &parent, size_t at,

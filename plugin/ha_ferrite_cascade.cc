@@ -25,6 +25,7 @@ using ferrite::Cascade;
 using ferrite::Index;
 using ferrite::LinkKey;
 using ferrite::LinkSet;
+using ferrite::ParentChange;
 using ferrite::Reach;
 
 /* As many steps below the statement's own table as InnoDB goes, which counts that one. */
@@ -111,8 +112,8 @@ fe_code ha_ferrite::find_parent(const LinkSet &set, uint32_t no, const uchar *ro
   return rc;
 }
 
-/* Whether it is the one that a cascade makes this change for, of a row that has no new value yet: as
-   in InnoDB, which looks for no parent there. */
+/* Whether it is the one that a cascade makes this change for, of a row that has no new value yet:
+   as in InnoDB, which looks for no parent there. */
 bool ha_ferrite::is_followed_unwritten(const fe_link &link) const {
   return m_cascade && !m_cascade->is_written && !strcmp(m_cascade->link->name, link.name);
 }
@@ -204,9 +205,9 @@ int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const 
 
 /* `at`: place of the key in m_link_keys. */
 int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t len,
-                            const uchar *new_row, bool is_written) {
+                            const ParentChange &change) {
   const fe_link &link = set.incoming[no];
-  const uint32_t action = new_row ? link.on_update : link.on_delete;
+  const uint32_t action = change.new_row ? link.on_update : link.on_delete;
   const bool acts = action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
   if (link.part_count) {
     const fe_slice key = {m_link_keys.data() + at, len};
@@ -220,12 +221,13 @@ int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t l
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;
   }
-  return cascade(link, at, len, new_row, is_written);
+  return cascade(link, at, len, change);
 }
 
 /* `new_row` NULL: the row is gone. */
 int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row, const Reach &reach) {
   if (is_history(old_row)) return 0;
+  const ParentChange change = {old_row, new_row, reach.is_written};
   for (;;) {
     std::shared_ptr<const LinkSet> set;
     if (int err = current_links(&set)) return err;
@@ -237,7 +239,7 @@ int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row, const
       KeptKey kept;
       memcpy(&kept, m_link_keys.data() + at, sizeof kept);
       at += sizeof kept;
-      err = check_child(*set, kept.link, at, kept.len, new_row, reach.is_written);
+      err = check_child(*set, kept.link, at, kept.len, change);
       at += kept.len;
     }
     m_link_keys.set_size(base);
@@ -273,12 +275,32 @@ ha_ferrite *ha_ferrite::find_child(const char *core_name) const {
   return nullptr;
 }
 
-/* Nothing is left to follow from the last row that a cascade may reach, but for InnoDB there is: a
-   row of the same cascade. It refuses what would come back to one (docs/internals/foreign_keys.md).
+/* Whether the row is one that `link` finds in this table with that key. */
+bool ha_ferrite::is_found_by(const fe_link &link, const uchar *row, const fe_slice &key) const {
+  if (m_share->name != link.other) return false;
+  const Index &index = layout().indexes[link.other_index_no];
+  std::vector<uint8_t> entry(index.max_key + 16), scratch(layout().max_scratch + 16);
+  const uint8_t *end = ferrite::encode_key(index, row, entry.data(), scratch.data());
+  return static_cast<size_t>(end - entry.data()) >= key.len &&
+         !memcmp(entry.data(), key.ptr, key.len);
+}
+
+/* Nothing is left to follow from the last row that a cascade may reach, but for InnoDB there may
+   be: a row of the same cascade. It takes a row's entries away index by index, and follows from
+   each before the next; so a row is still found by the indexes behind the one that it follows now.
  */
 bool ha_ferrite::ends_too_deep(const fe_link &link, size_t at, size_t len) const {
   if (likely(!m_cascade || m_cascade->depth < kMaxDepth)) return false;
-  return m_cascade->comes_back(link, {m_link_keys.data() + at, len});
+  const fe_slice key = {m_link_keys.data() + at, len};
+  const fe_link *followed = &link;
+  const Cascade *step = m_cascade;
+  for (; step->up; step = step->up) {
+    if (!step->updates && followed->index_no < link.other_index_no && step->is_by(link, key))
+      return true;
+    followed = step->link;
+  }
+  return !step->updates && followed->index_no < link.other_index_no &&
+         step->statement->is_found_by(link, step->row, key);
 }
 
 int ha_ferrite::refuse_depth(const fe_link &link) {
@@ -287,10 +309,11 @@ int ha_ferrite::refuse_depth(const fe_link &link) {
   return HA_ERR_FK_DEPTH_EXCEEDED;
 }
 
-/* A row of this table has gone, or become `new_row`: so do the rows of `link` with the key. */
-int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row,
-                        bool is_written) {
-  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0, true};
+/* A row of this table has gone, or become another: so do the rows of `link` with the key. */
+int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const ParentChange &change) {
+  const uchar *new_row = change.new_row;
+  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0,
+                       true,    this,     change.old_row};
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
@@ -299,9 +322,8 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
     return HA_ERR_TABLE_DEF_CHANGED;
   }
   const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
-  const Cascade step = {own,   child->table->s, !removes, own->depth + 1,
-                        &link, &m_link_keys,    at,       len,
-                        is_written};
+  const Cascade step = {own, child->table->s,   !removes, own->depth + 1, &link, &m_link_keys, at,
+                        len, change.is_written, nullptr,  nullptr};
   if (!removes && own->updates_above(step.share)) {
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;

@@ -128,8 +128,9 @@ int ha_ferrite::follow_delete() {
   return delete_row(table->record[0]);
 }
 
-/* Whether a text would be cut, of which the server says nothing where warnings are not counted, or a
-   BINARY padded with bytes that count. Spaces are not cut either, as in InnoDB; a CHAR has none. */
+/* Whether a text would be cut, of which the server says nothing where warnings are not counted, or
+   a BINARY padded with bytes that count. Spaces are not cut either, as in InnoDB; a CHAR has none.
+ */
 static bool is_cut_or_padded(const String &value, const Field &to) {
   const enum_field_types type = to.real_type();
   if (type != MYSQL_TYPE_STRING && type != MYSQL_TYPE_VARCHAR) return false;

@@ -15,7 +15,19 @@ PARENT = [
     "INSERT INTO c VALUES (1, 1, 1, 1), (2, NULL, 2, NULL), (3, 3, NULL, NULL)",
     "INSERT INTO d VALUES (1, 2)",
 ]
-SETS = ("a=4", "u1=4, a=9", "u2=4, a=9", "id=4, a=9", "id=9, a=4", "b=4, a=9", "b=9, u1=4", "b=9, u2=4", "id=9, u1=4", "id=4", "a=9")
+SETS = (
+    "a=4",
+    "u1=4, a=9",
+    "u2=4, a=9",
+    "id=4, a=9",
+    "id=9, a=4",
+    "b=4, a=9",
+    "b=9, u1=4",
+    "b=9, u2=4",
+    "id=9, u1=4",
+    "id=4",
+    "a=9",
+)
 ACTIONS = ("", "ON UPDATE CASCADE", "ON UPDATE SET NULL", "ON DELETE CASCADE ON UPDATE CASCADE")
 
 
@@ -27,7 +39,10 @@ def scenario_parents(env: Env) -> None:
         for number in (1, 2, 3)
         for ignore in ("", "IGNORE ")
     ]
-    changes += ["INSERT INTO p (id) VALUES (1) ON DUPLICATE KEY UPDATE a=4, u2=4", "REPLACE INTO p VALUES (9, 9, 1, 2, 3)"]
+    changes += [
+        "INSERT INTO p (id) VALUES (1) ON DUPLICATE KEY UPDATE a=4, u2=4",
+        "REPLACE INTO p VALUES (9, 9, 1, 2, 3)",
+    ]
     for actions in ACTIONS:
         tables = [sql.replace("{actions}", actions) for sql in PARENT]
         env.same_as_innodb(lambda engine, t=tables: _play(env, engine, t, changes, ("p", "c", "d")))
@@ -48,7 +63,15 @@ def scenario_children(env: Env) -> None:
     ]
     rows = [
         f"VALUES ({row})"
-        for row in ("1, 8, 8, 8, 8", "5, 1, 8, 8, 8", "5, 5, 8, 1, 8", "5, 5, 3, 1, 8", "5, 5, 3, 5, 8", "5, 5, 8, 5, 8", "5, 5, 1, 1, 1")
+        for row in (
+            "1, 8, 8, 8, 8",
+            "5, 1, 8, 8, 8",
+            "5, 5, 8, 1, 8",
+            "5, 5, 3, 1, 8",
+            "5, 5, 3, 5, 8",
+            "5, 5, 8, 5, 8",
+            "5, 5, 1, 1, 1",
+        )
     ]
     changes = [f"{verb} INTO c {row}" for row in rows for verb in ("INSERT", "INSERT IGNORE", "REPLACE")]
     changes += [f"INSERT INTO c {row} ON DUPLICATE KEY UPDATE g=3" for row in rows]
@@ -110,7 +133,9 @@ def scenario_restricts_or_follows(env: Env) -> None:
             for old, new in names.items():
                 told = [sql.replace(old, new) for sql in told]
             answers = env.same_as_innodb(
-                lambda engine, t=told: _play(env, engine, t, ["DELETE FROM p WHERE id=1", "DELETE IGNORE FROM p"], ("p", "a", "b"))
+                lambda engine, t=told: _play(
+                    env, engine, t, ["DELETE FROM p WHERE id=1", "DELETE IGNORE FROM p"], ("p", "a", "b")
+                )
             )
             refused += "1451" in str(answers)
     equal(refused, 5, "how often one restricts")

@@ -537,7 +537,7 @@ def scenario_a_parent_without_its_index(env: Env) -> None:
         session = env.session()
         equal(session.answer("UPDATE c SET u=99 WHERE id=1"), 1452, "a child without its index changes its parent")
         equal(session.answer("UPDATE c SET u=40 WHERE id=1"), [], "to one that is there")
-        equal(session.run("CHECK TABLE c EXTENDED")[0][2], "note", "CHECK TABLE of a child without its index")
+        equal(session.run("CHECK TABLE c EXTENDED")[0][2], "Note", "CHECK TABLE of a child without its index")
 
 
 def scenario_checks_off_and_on(env: Env) -> None:

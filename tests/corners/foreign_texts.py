@@ -130,13 +130,19 @@ def scenario_bytes_that_a_binary_lacks(env: Env) -> None:
                 f"CREATE TABLE c (id INT PRIMARY KEY, k {child}, CONSTRAINT f FOREIGN KEY (k) REFERENCES p (k) ON UPDATE CASCADE)"
                 f" ENGINE={engine}"
             )
-            session.run("INSERT INTO p VALUES (1, 0x4100), (2, 0x41), (3, 0x4142)" if "VAR" in parent else "INSERT INTO p VALUES (1, 0x4142)")
+            session.run(
+                "INSERT INTO p VALUES (1, 0x4100), (2, 0x41), (3, 0x4142)"
+                if "VAR" in parent
+                else "INSERT INTO p VALUES (1, 0x4142)"
+            )
             answers.append(session.answer("INSERT INTO c VALUES (1, 0x4100), (2, 0x4142), (3, 0x4142)"))
             session.answer("INSERT INTO c SELECT id, k FROM p")
             for value in ("0x12", "0x123456", "0x1220", "0x1200", "0x12"):
                 for change in (f"UPDATE p SET k={value} WHERE id=1", f"UPDATE IGNORE p SET k={value} WHERE id=1"):
                     answers.append([parent, child, change, session.answer(change), session.warnings()])
-                    answers.append(session.run("SELECT id, HEX(k) FROM p UNION ALL SELECT id, HEX(k) FROM c ORDER BY 1, 2"))
+                    answers.append(
+                        session.run("SELECT id, HEX(k) FROM p UNION ALL SELECT id, HEX(k) FROM c ORDER BY 1, 2")
+                    )
             session.run("DROP TABLE c, p")
         return answers
 

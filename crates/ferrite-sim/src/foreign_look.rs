@@ -58,7 +58,9 @@ impl Client {
             for link in &links.outgoing {
                 let moved = match mutant!("foreign.moved_entry_not_looked_for") {
                     true => change.changes(link),
-                    false => link.own_index().is_none_or(|index| change.moves_entry(index)),
+                    false => link
+                        .own_index()
+                        .is_none_or(|index| change.moves_entry(index)),
                 };
                 if !moved {
                     continue;

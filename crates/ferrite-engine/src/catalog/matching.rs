@@ -260,7 +260,11 @@ pub(crate) fn without_child_index(
     parent: &Description,
 ) -> Option<Fit> {
     let lost = child_side(key, child).err()?;
-    let there: Vec<&str> = key.columns.iter().map(|(_, there)| there.as_str()).collect();
+    let there: Vec<&str> = key
+        .columns
+        .iter()
+        .map(|(_, there)| there.as_str())
+        .collect();
     if !matches!(lost, Misfit::ChildIndex | Misfit::ChildPrefix) || RowEnd::is_unknown(parent) {
         return None;
     }

@@ -557,10 +557,7 @@ fn a_child_without_its_index_has_its_parent() {
     assert_eq!((fit.child_index, fit.parent_index), (NO_INDEX, 1));
     let columns = fit.parts.iter().map(|p| (p.own_column, p.other_column));
     assert_eq!(columns.collect::<Vec<_>>(), [(2, 2), (1, 1)]);
-    assert_eq!(
-        fit.parts[0].other.nullable,
-        p.indexes[1].parts[0].nullable
-    );
+    assert_eq!(fit.parts[0].other.nullable, p.indexes[1].parts[0].nullable);
     let with_its_own = of(&["id", "b", "a"], &[&[0], &[2, 1]]);
     assert!(without_child_index(&key, &with_its_own, &p).is_none());
     p.indexes[1].parts[1].kind = PartKind::Text;
