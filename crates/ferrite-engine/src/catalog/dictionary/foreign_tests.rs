@@ -560,7 +560,7 @@ fn a_child_without_its_index_has_its_parent() {
     assert_eq!(fit.parts[0].other.nullable, p.indexes[1].parts[0].nullable);
     let with_its_own = of(&["id", "b", "a"], &[&[0], &[2, 1]]);
     assert!(without_child_index(&key, &with_its_own, &p).is_none());
-    p.indexes[1].parts[1].kind = PartKind::Text;
+    (p.indexes[1].parts[1].kind, p.indexes[1].parts[1].width) = (PartKind::Text, 0);
     assert!(without_child_index(&key, &c, &p).is_some());
     p.columns[1].collation = "latin1_bin".into();
     assert!(without_child_index(&key, &c, &p).is_none());
