@@ -37,8 +37,8 @@ ADAPTATIONS: dict[str, tuple[Adaptation, ...]] = {
         Adaptation("t/binlog_consistent.test", r"\(a,b\)\) (?=ENGINE)", "(a,b))"),
         Adaptation("r/binlog_consistent.result", r"\(a,b\)\) (?=ENGINE)", "(a,b))"),
         # The name as it is in the engine's own texts.
-        Adaptation("t/foreign_key.test", r"\bFERRITE: (?=Cannot delete/update)", "Ferrite: "),
-        Adaptation("r/foreign_key.result", r"\bFERRITE: (?=Cannot delete/update)", "Ferrite: "),
+        Adaptation("t/foreign_key.test", r"\b(?:FERRITE|InnoDB): (?=Cannot delete/update)", "Ferrite: "),
+        Adaptation("r/foreign_key.result", r"\b(?:FERRITE|InnoDB): (?=Cannot delete/update)", "Ferrite: "),
         # The process list says that a thread waits, and for what (compatibility.md, process-list).
         Adaptation("t/foreign_key.test", r"(?i)(state ?= ?)'(update|updating)'", rf"\1'{WAITS}'"),
         Adaptation("t/innodb_bug42419.test", "= 'Updating'", f"= '{WAITS}'"),
