@@ -70,6 +70,19 @@ static KeyPart part_of_column(const TABLE *table, const Layout &layout, uint16_t
   return describe_part(info, layout.rows.column(column));
 }
 
+/* Whether the values of a child that has lost its index are of the parent's class, as
+   catalog/matching.rs has it: nobody has compared the two since. Collations it has compared. */
+static bool is_alike(const KeyPart &own, const fe_link_side &there) {
+  const auto is_string = [](PartKind kind) {
+    return kind == PartKind::kBytes || kind == PartKind::kBinary;
+  };
+  const PartKind other = static_cast<PartKind>(there.kind);
+  if (is_string(own.kind) || own.kind == PartKind::kText)
+    return is_string(own.kind) ? is_string(other) : other == PartKind::kText;
+  const bool is_real = own.kind == PartKind::kDouble;
+  return other == (is_real ? PartKind::kFloat : own.kind) && own.width == there.width;
+}
+
 /* The part of an index that a column has there, the primary key behind it included. */
 static const KeyPart *find_part(const Layout &layout, uint32_t index_no, uint16_t column) {
   for (const KeyPart &part : layout.indexes[index_no].parts)
@@ -149,7 +162,9 @@ void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const 
     const fe_link_part &sides = link.parts[i];
     key.columns.push_back(sides.own.column);
     if (link.index_no == FE_NO_INDEX) {
-      key.parts.push_back(as_there(part_of_column(table, layout, sides.own.column), sides.other));
+      const KeyPart own = part_of_column(table, layout, sides.own.column);
+      key.misfits = key.misfits || !is_alike(own, sides.other);
+      key.parts.push_back(as_there(own, sides.other));
     } else {
       const KeyPart *own = find_part(layout, link.index_no, sides.own.column);
       if (!own) continue;

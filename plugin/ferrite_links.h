@@ -37,6 +37,8 @@ struct LinkKey {
   std::vector<uint16_t> columns; /* numbers of the own columns */
   /* No own index begins with the columns: who changes a row may not have read them. */
   bool is_unread = false;
+  /* Of a child that has lost its index: its values are no values of the other side's. */
+  bool misfits = false;
 
   bool any_null(const Layout &layout, const uchar *record) const;
   bool any_changed(const MY_BITMAP *changed) const;
@@ -84,6 +86,7 @@ struct ParentChange {
   const uchar *old_row;
   const uchar *new_row; /* NULL: it is gone */
   bool is_written;
+  bool is_trial; /* it is undone in any case: what follows is made for the error alone */
 };
 
 /* How far the checks of a changed row go. */
@@ -104,6 +107,7 @@ struct Cascade {
   const Buffer *keys;
   size_t key_at, key_len;
   bool is_written;             /* the row that it follows from is */
+  bool is_trial;               /* see ParentChange */
   const ha_ferrite *statement; /* of the statement itself: its handler, and its row as it was */
   const uchar *row;
 

@@ -318,6 +318,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int refuse_truncate();
   int wait_before_partition_goes(THD *thd);
   int find_dropped(const Alter_inplace_info *info, std::vector<std::string> *names);
+  uint32_t index_for_child(const fe_link &link) const;
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
   bool is_copy_of_parent() const;
   bool changes_linked_type(Alter_inplace_info *info);
@@ -359,7 +360,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
                       uint32_t last_index);
   int check_child(const ferrite::LinkSet &set, uint32_t no, size_t at, size_t len,
                   const ferrite::ParentChange &change);
-  int check_children(const uchar *old_row, const uchar *new_row, const ferrite::Reach &reach);
+  int check_children(const uchar *old_row, const uchar *new_row, const ferrite::Reach &reach,
+                     bool is_trial);
   ha_ferrite *find_child(const char *core_name) const;
   bool is_found_by(const fe_link &link, const uchar *row, const fe_slice &key) const;
   bool ends_too_deep(const fe_link &link, size_t at, size_t len) const;

@@ -102,7 +102,7 @@ bool ha_ferrite::passes_over() const { return ha_thd()->lex->ignore; }
 
 fe_code ha_ferrite::find_parent(const LinkSet &set, uint32_t no, const uchar *row, bool stay) {
   const LinkKey &key = set.outgoing_keys[no];
-  if (!set.outgoing[no].part_count) return FE_NOT_FOUND;
+  if (!set.outgoing[no].part_count || key.misfits) return FE_NOT_FOUND;
   const size_t at = m_link_keys.size();
   size_t len;
   fe_code rc = push_key(key, row, &len);
@@ -155,7 +155,8 @@ int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool p
       if (is_known && (key.any_null(layout(), row) || is_followed_unwritten(link))) continue;
       if (unlikely(!reach->is_written) && is_own_parent(link, row)) continue;
       rc = is_known ? find_parent(*set, i, row, false) : FE_NOT_FOUND;
-      if (is_known && rc == FE_NOT_FOUND && passes_over()) rc = find_parent(*set, i, row, true);
+      if (is_known && rc == FE_NOT_FOUND && passes_over() && reach->is_written)
+        rc = find_parent(*set, i, row, true);
       if (rc == FE_NOT_FOUND) {
         ferrite_note_violation(ha_thd(), link, m_share->name, link.other, true);
         reach->last_index = LinkSet::place_of(link);
@@ -212,7 +213,7 @@ int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t l
   if (link.part_count) {
     const fe_slice key = {m_link_keys.data() + at, len};
     fe_code rc = fe_links_probe(set.links(), 1, no, m_session, key, 0);
-    if (rc == FE_OK && !acts && passes_over())
+    if (rc == FE_OK && !acts && passes_over() && change.is_written)
       rc = fe_links_probe(set.links(), 1, no, m_session, key, 1);
     if (rc == FE_NOT_FOUND) return acts && ends_too_deep(link, at, len) ? refuse_depth(link) : 0;
     if (rc != FE_OK) return rc == FE_TABLE_CHANGED ? kLinksChanged : error(rc);
@@ -225,9 +226,10 @@ int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t l
 }
 
 /* `new_row` NULL: the row is gone. */
-int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row, const Reach &reach) {
+int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row, const Reach &reach,
+                               bool is_trial) {
   if (is_history(old_row)) return 0;
-  const ParentChange change = {old_row, new_row, reach.is_written};
+  const ParentChange change = {old_row, new_row, reach.is_written, is_trial || !reach.is_written};
   for (;;) {
     std::shared_ptr<const LinkSet> set;
     if (int err = current_links(&set)) return err;
@@ -312,8 +314,8 @@ int ha_ferrite::refuse_depth(const fe_link &link) {
 /* A row of this table has gone, or become another: so do the rows of `link` with the key. */
 int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const ParentChange &change) {
   const uchar *new_row = change.new_row;
-  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0,
-                       true,    this,     change.old_row};
+  const Cascade top = {nullptr, table->s, new_row != nullptr, 0, nullptr, nullptr, 0, 0, true,
+                       false,   this,     change.old_row};
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
@@ -321,9 +323,21 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const Parent
     ferrite_prepare_again(ha_thd());
     return HA_ERR_TABLE_DEF_CHANGED;
   }
+  /* What the server has of a vector index in memory cannot always be taken back. */
+  if (change.is_trial && ferrite::vector_indexes(child->table)) return 0;
   const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
-  const Cascade step = {own, child->table->s,   !removes, own->depth + 1, &link, &m_link_keys, at,
-                        len, change.is_written, nullptr,  nullptr};
+  const Cascade step = {own,
+                        child->table->s,
+                        !removes,
+                        own->depth + 1,
+                        &link,
+                        &m_link_keys,
+                        at,
+                        len,
+                        change.is_written,
+                        change.is_trial || own->is_trial,
+                        nullptr,
+                        nullptr};
   if (!removes && own->updates_above(step.share)) {
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;
@@ -393,7 +407,8 @@ int ha_ferrite::check_both_sides(const uchar *old_row, const uchar *new_row, boo
                                  Reach reach) {
   const int orphan = check_parents(new_row, &m_changed, pk_changed, &reach);
   if (orphan && orphan != HA_ERR_NO_REFERENCED_ROW) return orphan;
-  const int err = check_children(old_row, is_history(new_row) ? nullptr : new_row, reach);
+  const uchar *now = is_history(new_row) ? nullptr : new_row;
+  const int err = check_children(old_row, now, reach, orphan != 0);
   return err ? err : orphan;
 }
 
@@ -408,7 +423,7 @@ int ha_ferrite::check_deleted(const uchar *row) {
   if (int err = keep_vectors(ferrite::vectors_on_delete)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
-  return settle_row(check_children(row, nullptr, Reach()), before);
+  return settle_row(check_children(row, nullptr, Reach(), false), before);
 }
 
 /* ---- duplicates -------------------------------------------------------------------- */

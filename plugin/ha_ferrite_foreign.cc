@@ -385,6 +385,19 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
   return false;
 }
 
+/* The own index that a child looks into that has lost its own: it still has its parent. */
+uint32_t ha_ferrite::index_for_child(const fe_link &link) const {
+  for (size_t no = 0; no < layout().indexes.size(); no++) {
+    const std::vector<const KeyPart *> parts = parts_of(layout(), layout().indexes[no]);
+    bool is_it = parts.size() >= link.column_count;
+    for (uint32_t i = 0; is_it && i < link.column_count; i++)
+      is_it = parts[i]->whole && same_name(table->field[parts[i]->column.field_no]->field_name.str,
+                                           link.columns[i].other);
+    if (is_it) return static_cast<uint32_t>(no);
+  }
+  return FE_NO_INDEX;
+}
+
 /* Gives the error if indexes go without which a foreign key cannot be checked. */
 bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *info) {
   if (!info->index_drop_count || !ferrite_foreign_checks(ha_thd())) return false;
@@ -396,10 +409,12 @@ bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *in
   Layout altered;
   altered.init(altered_table);
   const auto lost = [&](const fe_link &link, const char *const fe_fk_column::*side) {
-    if (link.index_no >= layout().indexes.size()) return false;
+    uint32_t needed = link.index_no;
+    if (needed == FE_NO_INDEX && side == &fe_fk_column::other) needed = index_for_child(link);
+    if (needed >= layout().indexes.size()) return false;
     for (const Index &index : altered.indexes)
       if (serves(parts_of(altered, index), altered_table, link, side, info)) return false;
-    const uint key = layout().indexes[link.index_no].server_no;
+    const uint key = layout().indexes[needed].server_no;
     my_error(ER_DROP_INDEX_FK, MYF(0), key < table->s->keys ? table->key_info[key].name.str : "");
     return true;
   };

@@ -219,7 +219,9 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   if (rc != FE_OK) return error(rc);
   const uint64_t now = fe_rows_changed(m_session);
   if (int err = check_updated(old_data, new_data, pk_changed)) return err;
-  if (table->found_next_number_field &&
+  /* A row that is undone in any case leaves no trace. */
+  const bool is_trial = m_cascade && m_cascade->is_trial;
+  if (table->found_next_number_field && !is_trial &&
       bitmap_is_set(&m_changed, table->found_next_number_field->field_index)) {
     Field *field = table->found_next_number_field;
     my_ptrdiff_t diff = new_data - table->record[0];

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corners.env import Env, equal
+from corners.env import Env, equal, expect
 from corners.foreign_rows import _play
 
 PARENT = [
@@ -158,3 +158,55 @@ def scenario_nothing_remains(env: Env) -> None:
     equal(session.run("SELECT * FROM c ORDER BY id"), before, "the children")
     for table in ("p", "c", "d"):
         equal(session.run(f"CHECK TABLE {table} EXTENDED")[-1][2:], ("status", "OK"), table)
+
+
+def scenario_a_child_without_its_index(env: Env) -> None:
+    """It finds its parent by the parent's index: that cannot go, and a value of another type is nobody's."""
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY, k INT NOT NULL, UNIQUE uk (k)) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (id INT PRIMARY KEY, k INT NOT NULL, KEY ck (k), CONSTRAINT f FOREIGN KEY (k) REFERENCES p (k)) ENGINE=FERRITE"
+    )
+    session.run("SET foreign_key_checks=0")
+    session.run("ALTER TABLE c DROP INDEX ck")
+    session.run("SET foreign_key_checks=1")
+    session.run("INSERT INTO p VALUES (1, 5)")
+    session.run("INSERT INTO c VALUES (1, 5)")
+    equal(session.error("INSERT INTO c VALUES (2, 6)"), 1452, "no parent")
+    equal(session.error("ALTER TABLE p DROP INDEX uk"), 1553, "in place")
+    for how in ("COPY", "DEFAULT"):
+        expect(session.error(f"ALTER TABLE p DROP INDEX uk, ALGORITHM={how}") in (1025, 1553), how)
+    equal(session.error("DELETE FROM p"), 1451, "a child")
+    session.run("DROP TABLE c, p")
+
+    for type_there in ("INT", "INT UNSIGNED", "BIGINT", "DOUBLE", "VARBINARY(8)", "VARCHAR(8) COLLATE latin1_bin"):
+        session.run("SET foreign_key_checks=0")
+        session.run(
+            "CREATE TABLE c (id INT PRIMARY KEY, a TINYINT NOT NULL, KEY k (a), CONSTRAINT f FOREIGN KEY (a) REFERENCES p (a)) ENGINE=FERRITE"
+        )
+        session.run("ALTER TABLE c DROP INDEX k")
+        session.run("SET foreign_key_checks=1")
+        session.run(f"CREATE TABLE p (a {type_there} PRIMARY KEY) ENGINE=FERRITE")
+        session.run("INSERT INTO p VALUES (1), (0)")
+        equal([session.error(f"INSERT INTO c VALUES (1, {n})") for n in (0, 1, -1)], [1452] * 3, type_there)
+        session.run("DROP TABLE c")
+        session.run("DROP TABLE p")
+
+
+def scenario_a_trial_leaves_no_trace(env: Env) -> None:
+    """What follows from a row that is not written, for a duplicate, is undone, the counter of a child with it."""
+    session = env.session()
+    session.run("CREATE TABLE p (id TINYINT PRIMARY KEY) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (pid TINYINT AUTO_INCREMENT, v VARCHAR(9000), KEY (pid),"
+        " FOREIGN KEY (pid) REFERENCES p (id) ON UPDATE CASCADE) ENGINE=FERRITE"
+    )
+    session.run("INSERT INTO p VALUES (1), (2), (127)")
+    session.run("INSERT INTO c VALUES (1, REPEAT('v', 9000))")
+    for word in ("", "IGNORE"):
+        equal(session.error(f"UPDATE {word} p SET id=127 WHERE id=1"), 0 if word else 1062, word)
+        equal(session.run("SELECT pid, LENGTH(v) FROM c"), [(1, 9000)], word)
+    session.run("INSERT INTO c (v) VALUES ('next')")
+    equal(session.run("SELECT pid FROM c ORDER BY pid"), [(1,), (2,)], "the counter")
+    for table in ("p", "c"):
+        equal(session.run(f"CHECK TABLE {table} EXTENDED")[-1][3], "OK", table)

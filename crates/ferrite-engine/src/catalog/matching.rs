@@ -252,8 +252,8 @@ pub(crate) fn parent_side(
     })
 }
 
-/// The parent's index, for a child that has lost its own (`foreign_key_checks=0`). The types were compared
-/// when the constraint was made, and stay; what a part of the child's would be is not known without it.
+/// The parent's index, for a child that has lost its own (`foreign_key_checks=0`). What a part of the child's would be
+/// is not known without it: whoever looks up a value compares the types, which nobody has since.
 pub(crate) fn without_child_index(
     key: &ForeignKey,
     child: &Description,
