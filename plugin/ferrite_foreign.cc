@@ -336,18 +336,23 @@ std::string ForeignKeys::reason(const fe_fk_misfit &misfit, const Foreign_key *k
   }
 }
 
+void ForeignKeys::warn_taken(const fe_fk_def &def) const {
+  String text;
+  text.append(STRING_WITH_LEN("CREATE or ALTER TABLE "));
+  const std::string table = quoted_table(m_thd, m_name);
+  text.append(table.data(), table.size());
+  text.append(STRING_WITH_LEN(" failed: duplicate name,"));
+  append_constraint(m_thd, &text, Clause(def), m_name);
+  warn_misfit(m_thd, HA_ERR_FOUND_DUPP_KEY, std::string(text.ptr(), text.length()));
+}
+
 int ForeignKeys::report() const {
   fe_fk_misfit misfit;
   fe_last_misfit(&misfit);
   if (misfit.reason == FE_MISFIT_NAME_TWICE) return HA_ERR_CANNOT_ADD_FOREIGN;
-  if (misfit.reason == FE_MISFIT_NAME && misfit.at < m_defs.size()) {
-    String text;
-    text.append(STRING_WITH_LEN("CREATE or ALTER TABLE "));
-    const std::string table = quoted_table(m_thd, m_name);
-    text.append(table.data(), table.size());
-    text.append(STRING_WITH_LEN(" failed: duplicate name,"));
-    append_constraint(m_thd, &text, Clause(m_defs[misfit.at]), m_name);
-    warn_misfit(m_thd, HA_ERR_FOUND_DUPP_KEY, std::string(text.ptr(), text.length()));
+  const bool is_taken = misfit.reason == FE_MISFIT_NAME || misfit.reason == FE_MISFIT_NAME_OF_OWN;
+  if (is_taken && misfit.at < m_defs.size()) {
+    warn_taken(m_defs[misfit.at]);
     return HA_ERR_FOUND_DUPP_KEY;
   }
   /* InnoDB gives no reason. */
@@ -367,10 +372,16 @@ int ForeignKeys::report_in_place() const {
   if (misfit.at >= m_keys.size()) return report();
   const Foreign_key *key = m_keys[misfit.at];
   const char *name = key->constraint_name.str ? key->constraint_name.str : "";
+  /* InnoDB's name of a constraint. */
+  const std::string id = m_database + "/" + misfit.key;
   switch (misfit.reason) {
     case FE_MISFIT_NAME:
     case FE_MISFIT_NAME_TWICE:
-      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", misfit.key);
+      warn_taken(m_defs[misfit.at]);
+      my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), id.c_str());
+      break;
+    case FE_MISFIT_NAME_OF_OWN:
+      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", id.c_str());
       break;
     case FE_MISFIT_CHILD_COLUMN:
     case FE_MISFIT_CHILD_INDEX:

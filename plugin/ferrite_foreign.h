@@ -49,6 +49,7 @@ class ForeignKeys {
   void add(const Foreign_key *key, Alter_info *info);
   bool has_other_values(const Foreign_key *key, Alter_info *info) const;
   void warn(const Foreign_key *key, const std::string &reason) const;
+  void warn_taken(const fe_fk_def &def) const;
   std::string reason(const fe_fk_misfit &misfit, const Foreign_key *key) const;
   const char *keep(const std::string &text);
   std::string parent_of(const Foreign_key *key) const;

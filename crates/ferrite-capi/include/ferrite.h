@@ -617,9 +617,10 @@ typedef enum {
   FE_MISFIT_TYPES = 8,         /* type or collation differ */
   FE_MISFIT_NOT_NULL = 9,      /* SET NULL, and the column is NOT NULL */
   FE_MISFIT_NAME = 10,         /* the database has another one of that name */
-  FE_MISFIT_NAME_TWICE = 11,   /* so has the table */
+  FE_MISFIT_NAME_TWICE = 11,   /* so has the table, another new one */
   FE_MISFIT_PARENT_OLD = 12,   /* the parent is to be rebuilt: an earlier version made it */
-  FE_MISFIT_NULL_FOLLOWS = 13  /* ON UPDATE CASCADE from a column that may be NULL to one that may not */
+  FE_MISFIT_NULL_FOLLOWS = 13, /* ON UPDATE CASCADE from a column that may be NULL to one that may not */
+  FE_MISFIT_NAME_OF_OWN = 14   /* the table has one of that name already */
 } fe_misfit;
 
 typedef struct {

@@ -282,6 +282,7 @@ pub const FE_MISFIT_NAME: u32 = 10;
 pub const FE_MISFIT_NAME_TWICE: u32 = 11;
 pub const FE_MISFIT_PARENT_OLD: u32 = 12;
 pub const FE_MISFIT_NULL_FOLLOWS: u32 = 13;
+pub const FE_MISFIT_NAME_OF_OWN: u32 = 14;
 
 pub const FE_FAULT_ORPHAN: u32 = 1;
 pub const FE_FAULT_NO_PARENT: u32 = 2;

@@ -33,8 +33,10 @@ pub enum Misfit {
     NotNull(String),
     /// Another constraint of the database has the name.
     Name,
-    /// Another constraint of the table has the name.
+    /// Another new constraint of the table has the name.
     NameTwice,
+    /// One that the table has already has the name.
+    NameOfOwn,
     /// An earlier version made the parent and did not describe it well enough.
     ParentOld,
     /// Under strict SQL mode: the parent's NULL would follow into a NOT NULL column.
@@ -58,6 +60,7 @@ impl Misfit {
             Misfit::NameTwice => (11, "", ""),
             Misfit::ParentOld => (12, "", ""),
             Misfit::NullFollows(column) => (13, column, ""),
+            Misfit::NameOfOwn => (14, "", ""),
         }
     }
 }

@@ -62,6 +62,35 @@ pub struct ForeignRow {
 #[derive(Default)]
 pub(super) struct Descriptions(BTreeMap<TableId, Option<Arc<Description>>>);
 
+impl State {
+    /// Whether the names of a table's new constraints are free: no other table's, nor those of constraints that it has
+    /// already, which are returned, folded.
+    fn check_names(&self, name: &str, new: &NewForeign) -> Result<BTreeSet<String>> {
+        let mut kept = BTreeSet::new();
+        for (at, (key, carried)) in new.keys.iter().enumerate() {
+            if *carried && !kept.insert(folded(&key.name)) {
+                return Err(misfit(at, key, &Misfit::NameTwice));
+            }
+        }
+        let original = new.original.as_ref().and_then(|o| self.names.get(o));
+        for (at, (key, carried)) in new.keys.iter().enumerate() {
+            // What a table of another engine has carries no name here.
+            if *carried && original.is_some() {
+                continue;
+            }
+            debug_assert!(!key.name.is_empty(), "a constraint of {name}");
+            let owner = self.foreign.owner_of_name(name, &key.name);
+            if owner.is_some_and(|owner| Some(&owner) != original) {
+                return Err(misfit(at, key, &Misfit::Name));
+            }
+            if !carried && kept.contains(&folded(&key.name)) {
+                return Err(misfit(at, key, &Misfit::NameOfOwn));
+            }
+        }
+        Ok(kept)
+    }
+}
+
 impl Dictionary {
     fn description(
         &self,
@@ -236,21 +265,15 @@ impl Dictionary {
             };
         };
         let mut names = BTreeSet::new();
-        for (at, (key, carried)) in new.keys.iter().enumerate() {
+        for (at, (key, _)) in added(new) {
             if !names.insert(folded(&key.name)) {
                 return Err(misfit(at, key, &Misfit::NameTwice));
-            }
-            if *carried {
-                continue;
-            }
-            let owner = state.foreign.owner_of_name(name, &key.name);
-            let original = new.original.as_ref().and_then(|o| state.names.get(o));
-            if owner.is_some_and(|owner| Some(&owner) != original) {
-                return Err(misfit(at, key, &Misfit::Name));
             }
             let fits = self.check_key(state, name, &own, key, new, known);
             fits.map_err(|why| misfit(at, key, &why))?;
         }
+        // Last, as InnoDB, which finds them taken when it writes the constraints down.
+        names.extend(state.check_names(name, new)?);
         debug_assert_eq!(names.len(), new.keys.len(), "a name twice in {name}");
         match new.checks {
             true => self.check_waiting(state, name, &own, known),
@@ -411,6 +434,12 @@ impl Dictionary {
         let keys = id.map_or(&[][..], |id| state.foreign.of(*id));
         keys.iter().map(|owned| owned.key.clone()).collect()
     }
+}
+
+/// Those of a table's constraints that it has not had before, with their numbers.
+fn added(new: &NewForeign) -> impl Iterator<Item = (usize, &(ForeignKey, bool))> {
+    let all = new.keys.iter().enumerate();
+    all.filter(|(_, (_, carried))| !carried)
 }
 
 /// The error for a constraint that does not fit; `at`: its number among the new ones.

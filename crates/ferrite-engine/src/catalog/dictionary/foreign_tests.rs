@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// `name (own columns) REFERENCES parent (columns)`.
-fn foreign(name: &str, parent: &str, columns: &[(&str, &str)]) -> ForeignKey {
+pub(super) fn foreign(name: &str, parent: &str, columns: &[(&str, &str)]) -> ForeignKey {
     let pair = |(a, b): &(&str, &str)| (a.to_string(), b.to_string());
     ForeignKey {
         name: name.into(),
@@ -30,7 +30,7 @@ fn foreign(name: &str, parent: &str, columns: &[(&str, &str)]) -> ForeignKey {
     }
 }
 
-fn new(keys: Vec<ForeignKey>, checks: bool) -> NewForeign {
+pub(super) fn new(keys: Vec<ForeignKey>, checks: bool) -> NewForeign {
     NewForeign {
         keys: keys.into_iter().map(|key| (key, false)).collect(),
         checks,
@@ -39,7 +39,7 @@ fn new(keys: Vec<ForeignKey>, checks: bool) -> NewForeign {
 }
 
 /// A table (id, a, b?) with a primary key and an index on (a, b).
-fn make(engine: &Engine, name: &str, foreign: NewForeign) -> Result<Arc<Table>> {
+pub(super) fn make(engine: &Engine, name: &str, foreign: NewForeign) -> Result<Arc<Table>> {
     let indexes = vec![
         IndexSpec::new("PRIMARY", true, 1),
         IndexSpec::new("k", false, 2),
@@ -49,22 +49,22 @@ fn make(engine: &Engine, name: &str, foreign: NewForeign) -> Result<Arc<Table>> 
     engine.dict.create_with_foreign(spec, 1, foreign)
 }
 
-fn parent(engine: &Engine, name: &str) -> Arc<Table> {
+pub(super) fn parent(engine: &Engine, name: &str) -> Arc<Table> {
     make(engine, name, NewForeign::default()).unwrap()
 }
 
-fn child(engine: &Engine, name: &str, of: &str, checks: bool) -> Result<Arc<Table>> {
+pub(super) fn child(engine: &Engine, name: &str, of: &str, checks: bool) -> Result<Arc<Table>> {
     let key = foreign(&format!("{}_ibfk_1", &name[2..]), of, &[("a", "id")]);
     make(engine, name, new(vec![key], checks))
 }
 
-fn links(engine: &Engine, name: &str) -> Arc<Links> {
+pub(super) fn links(engine: &Engine, name: &str) -> Arc<Links> {
     let table = engine.dict.open_table(name).unwrap();
     engine.dict.links(&table).unwrap()
 }
 
 /// Names of who refers to the table, and to whom it refers with a table found.
-fn seen(engine: &Engine, name: &str) -> (Vec<String>, Vec<Option<String>>) {
+pub(super) fn seen(engine: &Engine, name: &str) -> (Vec<String>, Vec<Option<String>>) {
     let links = links(engine, name);
     let incoming = links.incoming.iter().map(|l| l.other.clone());
     let found = |peer: &crate::catalog::links::Peer| engine.dict.name_of(peer.table.id()).unwrap();
@@ -72,14 +72,14 @@ fn seen(engine: &Engine, name: &str) -> (Vec<String>, Vec<Option<String>>) {
     (incoming.collect(), outgoing.collect())
 }
 
-fn misfit(result: Result<Arc<Table>>) -> u32 {
+pub(super) fn misfit(result: Result<Arc<Table>>) -> u32 {
     match result.map(|table| table.id()) {
         Err(Error::ForeignKey(misfit)) => misfit.reason,
         other => panic!("{other:?}"),
     }
 }
 
-fn rename(engine: &Engine, from: &str, to: &str) {
+pub(super) fn rename(engine: &Engine, from: &str, to: &str) {
     let how = Renaming {
         checks: true,
         ..Renaming::default()
@@ -198,6 +198,59 @@ fn what_does_not_fit_is_refused() {
         true,
     );
     make(&engine, "d/g", tail).unwrap();
+    engine.close().unwrap();
+}
+
+/// The name of what a table has already is taken, and not one that the statement has twice.
+#[test]
+fn a_new_constraint_takes_no_name_of_its_own_table() {
+    let engine = open(&SimStorage::new(2));
+    parent(&engine, "d/p");
+    child(&engine, "d/c", "d/p", true).unwrap();
+    let own = |name: &str| foreign(name, "d/p", &[("a", "id")]);
+    let (has, again) = ((own("c_ibfk_1"), true), (own("C_ibfk_1"), false));
+    let refused = |result: Result<()>| match result {
+        Err(Error::ForeignKey(misfit)) => (misfit.at, misfit.reason),
+        other => panic!("{other:?}"),
+    };
+    let taken = Misfit::NameOfOwn.parts().0;
+    for (keys, at) in [
+        (vec![has.clone(), again.clone()], 1),
+        (vec![again.clone(), has], 0),
+    ] {
+        let copy = NewForeign {
+            keys,
+            original: Some("d/c".into()),
+            checks: true,
+            ..NewForeign::default()
+        };
+        let made = make(&engine, "d/#sql-alter-1-1", copy);
+        assert_eq!(refused(made.map(|_| ())), (at, taken));
+    }
+    let alter = |drop: &[&str], add: Vec<ForeignKey>| {
+        let change = AlterForeign {
+            drop: drop.iter().map(|name| (*name).to_string()).collect(),
+            add: new(add, false),
+            ..AlterForeign::default()
+        };
+        let definition = described(&["id", "a", "b?"], &[&[0], &[1, 2]]);
+        engine.dict.alter_table("d/c", &definition, &change, None)
+    };
+    assert_eq!(refused(alter(&[], vec![own("c_ibfk_1")])), (0, taken));
+    let twice = vec![own("c_ibfk_1"), own("c_ibfk_1")];
+    let number = Misfit::NameTwice.parts().0;
+    assert_eq!(refused(alter(&["c_ibfk_1"], twice)), (1, number));
+    // What is wrong with it otherwise is found first, as by InnoDB.
+    let mut other = own("c_ibfk_1");
+    other.parent = "d/x".into();
+    let wrong = NewForeign {
+        keys: vec![(other, false)],
+        checks: true,
+        ..NewForeign::default()
+    };
+    let number = Misfit::Parent.parts().0;
+    assert_eq!(misfit(make(&engine, "d/e", wrong)), number);
+    alter(&["c_ibfk_1"], vec![own("c_ibfk_1")]).unwrap();
     engine.close().unwrap();
 }
 
@@ -639,11 +692,11 @@ fn a_child_that_is_put_aside_is_one_until_the_copy_has_its_name() {
     engine.close().unwrap();
 }
 
-const COPY: &str = "d/#sql-alter-7-1";
-const ASIDE: &str = "d/#sql-backup-7-1";
+pub(super) const COPY: &str = "d/#sql-alter-7-1";
+pub(super) const ASIDE: &str = "d/#sql-backup-7-1";
 
 /// A parent with a child, one that refers to itself, and a copy of it.
-fn family_and_copy(engine: &Engine, follows: bool) {
+pub(super) fn family_and_copy(engine: &Engine, follows: bool) {
     let own = |carried| NewForeign {
         keys: vec![(foreign("own", "d/p", &[("a", "id")]), carried)],
         ..NewForeign::default()
@@ -672,7 +725,7 @@ fn take_the_name(engine: &Engine, aside: bool) -> Result<()> {
     engine.dict.drop_table(original, references)
 }
 
-fn parents(engine: &Engine) -> Vec<String> {
+pub(super) fn parents(engine: &Engine) -> Vec<String> {
     referred(engine).into_values().map(|key| key.1).collect()
 }
 
