@@ -31,6 +31,9 @@ fe_references ferrite_references_that_keep(THD *thd) {
 
 namespace ferrite {
 
+/* How the names of tables begin that an ALTER TABLE fills. */
+static constexpr char kAlterCopy[] = "#sql-alter-";
+
 std::string shown(const std::string &file) {
   char text[NAME_LEN + 1];
   const uint len = filename_to_tablename(file.c_str(), text, sizeof text, true);
@@ -44,6 +47,10 @@ std::string database_of(const std::string &core_name) {
 
 std::string table_of(const std::string &core_name) {
   return core_name.substr(core_name.rfind('/') + 1);
+}
+
+bool is_alter_copy(const std::string &core_name) {
+  return table_of(core_name).compare(0, strlen(kAlterCopy), kAlterCopy) == 0;
 }
 
 static std::string file_name(const LEX_CSTRING &name) {
@@ -297,8 +304,13 @@ static void warn_misfit(THD *thd, uint number, const std::string &text) {
   push_warning(thd, Sql_condition::WARN_LEVEL_WARN, number, text.c_str());
 }
 
+/* A copy's name says nothing to users. */
+const std::string &ForeignKeys::known_as() const {
+  return m_original.empty() ? m_name : m_original;
+}
+
 void ForeignKeys::warn(const Foreign_key *key, const std::string &reason) const {
-  const std::string table = quoted_table(m_thd, m_original.empty() ? m_name : m_original);
+  const std::string table = quoted_table(m_thd, known_as());
   /* InnoDB's grammar, too. */
   const bool no_column = reason.compare(0, 7, "Column ") == 0;
   warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
@@ -339,7 +351,7 @@ std::string ForeignKeys::reason(const fe_fk_misfit &misfit, const Foreign_key *k
 void ForeignKeys::warn_taken(const fe_fk_def &def) const {
   String text;
   text.append(STRING_WITH_LEN("CREATE or ALTER TABLE "));
-  const std::string table = quoted_table(m_thd, m_name);
+  const std::string table = quoted_table(m_thd, known_as());
   text.append(table.data(), table.size());
   text.append(STRING_WITH_LEN(" failed: duplicate name,"));
   append_constraint(m_thd, &text, Clause(def), m_name);
@@ -361,8 +373,9 @@ int ForeignKeys::report() const {
     warn(m_keys[misfit.at], reason(misfit, m_keys[misfit.at]));
   else
     warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
-                "Create table '" + m_name + "' with foreign key constraint failed. Constraint " +
-                    misfit.key + ", which refers to the table, does not fit it.");
+                "Create table '" + known_as() +
+                    "' with foreign key constraint failed. Constraint " + misfit.key +
+                    ", which refers to the table, does not fit it.");
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
@@ -465,7 +478,7 @@ int ForeignKeys::check() const {
         m_defs[i].on_delete == FE_FK_SET_NULL || m_defs[i].on_update >= FE_FK_CASCADE;
     if (!m_keys[i]->old && changes && on_base_of_stored(m_form, m_keys[i])) {
       warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
-                  "Create table '" + m_name +
+                  "Create table '" + known_as() +
                       "' with foreign key constraint failed. Cannot add foreign key "
                       "constraint placed on the base column of stored column. \n");
       return HA_ERR_CANNOT_ADD_FOREIGN;
@@ -535,6 +548,13 @@ fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, con
    because something follows into them; nothing of it depends on the version of a parent. */
 void ferrite_child_has_come(const std::string &core_name) {
   if (fe_foreign_count(ferrite_engine, core_name.c_str())) sp_cache_invalidate();
+}
+
+std::string ferrite_known_as(const THD *thd, const std::string &core_name) {
+  const TABLE_LIST *altered = thd->lex->query_tables;
+  if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE || !altered || !ferrite::is_alter_copy(core_name))
+    return core_name;
+  return ferrite::file_name(altered->db) + "/" + ferrite::file_name(altered->table_name);
 }
 
 bool ferrite_renames_copy(const THD *thd) {

@@ -25,6 +25,8 @@ namespace ferrite {
 std::string database_of(const std::string &core_name);
 std::string table_of(const std::string &core_name);
 std::string shown(const std::string &file);
+/* Is it a table that an ALTER TABLE fills? */
+bool is_alter_copy(const std::string &core_name);
 
 /* The foreign keys of a CREATE or ALTER TABLE, as the core wants them. */
 class ForeignKeys {
@@ -48,6 +50,7 @@ class ForeignKeys {
  private:
   void add(const Foreign_key *key, Alter_info *info);
   bool has_other_values(const Foreign_key *key, Alter_info *info) const;
+  const std::string &known_as() const;
   void warn(const Foreign_key *key, const std::string &reason) const;
   void warn_taken(const fe_fk_def &def) const;
   std::string reason(const fe_fk_misfit &misfit, const Foreign_key *key) const;
@@ -113,6 +116,9 @@ fe_references ferrite_references_that_keep(THD *thd);
 std::string ferrite_shown_name(const std::string &core_name);
 /* With its database, for texts. */
 std::string ferrite_shown_with_database(const std::string &core_name);
+
+/* The same; of what the session's ALTER TABLE fills: the altered table, which users know. */
+std::string ferrite_known_as(const THD *thd, const std::string &core_name);
 
 /* "db/table" as the core has it -> `db`.`table`. */
 void ferrite_append_table(THD *thd, String *to, const std::string &core_name);

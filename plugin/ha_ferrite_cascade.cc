@@ -158,7 +158,8 @@ int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool p
       if (is_known && rc == FE_NOT_FOUND && passes_over() && reach->is_written)
         rc = find_parent(*set, i, row, true);
       if (rc == FE_NOT_FOUND) {
-        ferrite_note_violation(ha_thd(), link, m_share->name, link.other, true);
+        const std::string child = ferrite_known_as(ha_thd(), m_share->name);
+        ferrite_note_violation(ha_thd(), link, child, link.other, true);
         reach->last_index = LinkSet::place_of(link);
         return HA_ERR_NO_REFERENCED_ROW;
       }

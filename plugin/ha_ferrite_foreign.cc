@@ -13,9 +13,6 @@ using ferrite::Layout;
 using ferrite::same_name;
 using ferrite::shown;
 
-/* How the names of tables begin that an ALTER TABLE fills. */
-static constexpr char kAlterCopy[] = "#sql-alter-";
-
 /* The links of the table as they are now; NULL: it has none. */
 fe_code ha_ferrite::find_links(const fe_links **out) const {
   *out = nullptr;
@@ -329,7 +326,7 @@ bool ha_ferrite::is_wrong_for_children(TABLE *form, const HA_CREATE_INFO *info) 
 bool ha_ferrite::is_copy_of_parent() const {
   const THD *thd = ha_thd();
   const LEX *lex = thd->lex;
-  if (ferrite::table_of(m_share->name).compare(0, strlen(kAlterCopy), kAlterCopy) || lex->ignore ||
+  if (!ferrite::is_alter_copy(m_share->name) || lex->ignore ||
       lex->alter_info.algorithm(thd) == Alter_info::ALTER_TABLE_ALGORITHM_COPY)
     return false;
   const TABLE *original = lex->query_tables ? lex->query_tables->table : nullptr;

@@ -298,3 +298,26 @@ def scenario_duplicates_in_a_parents_new_key(env: Env) -> None:
         return seen
 
     env.same_as_innodb(play)
+
+
+def scenario_a_refused_foreign_key_names_the_table(env: Env) -> None:
+    """What refuses ALTER TABLE ... ADD FOREIGN KEY names the altered table, not the copy that it fills: `#mysql50##sql-alter-...`."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("CREATE TABLE p (id INT PRIMARY KEY)")
+    session.run("CREATE TABLE o (x INT, CONSTRAINT taken FOREIGN KEY (x) REFERENCES p (id))")
+    session.run("CREATE TABLE c (x INT)")
+    session.run("INSERT INTO c VALUES (7)")
+    for add, error in (
+        ("ADD CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id)", 1452),
+        ("ADD CONSTRAINT taken FOREIGN KEY (x) REFERENCES p (id)", 1005),
+        ("ADD CONSTRAINT f FOREIGN KEY (x) REFERENCES nix (id)", 1005),
+    ):
+        for rename in ("", ", RENAME TO d"):
+            alter = f"ALTER TABLE c {add}{rename}"
+            equal(session.error(alter), error, alter)
+            said = [text for _, _, text in session.warnings()]
+            expect(not any("#" in text for text in said), alter, said)
+            expect("`corners`.`c`" in said[0], alter, said)
+    latest = "SELECT child_table FROM information_schema.FERRITE_FOREIGN_KEY_ERRORS ORDER BY number DESC LIMIT 1"
+    equal(session.run(latest), [("corners/c",)], "the latest")

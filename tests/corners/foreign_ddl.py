@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import threading
 import time
@@ -31,10 +32,18 @@ def _plain(answer: object) -> object:
     return repr(answer).replace("InnoDB", "ENGINE").replace("FERRITE", "ENGINE") if isinstance(answer, list) else answer
 
 
-def _said(session: Session) -> list[object]:
+ALTERED = re.compile(r"ALTER (?:IGNORE )?TABLE (?:(\w+)\.)?(\w+) ")
+FILLED = re.compile(r"`\w+`\.`#sql-alter[^`]*`")
+"""InnoDB's word for the table that an ALTER TABLE fills; Ferrite's is the altered table."""
+
+
+def _said(session: Session, sql: str = "") -> list[object]:
     """Warnings and errors of the last statement, without what differs by nature."""
     found = []
+    altered = ALTERED.match(sql)
     for level, number, text in session.warnings():
+        if altered:
+            text = FILLED.sub(f"`{altered[1] or 'corners'}`.`{altered[2]}`", text)
         if "which refers to the table, does not fit it" in text:
             continue  # InnoDB gives no reason
         text = text.replace("'corners/", "'")  # InnoDB's ID of a constraint in 1832 and 1833
@@ -71,7 +80,7 @@ def _tell(env: Env, stories: dict[str, list[str]]) -> None:
             told[engine] = []
             for sql in statements:
                 answer = session.answer(sql.replace("{E}", engine))
-                said = _said(session)
+                said = _said(session, sql)
                 told[engine].append((sql, _plain(answer), said))
                 told[engine].append((sql, _all_tables(other, engine)))
             session.run("SET foreign_key_checks=0")
