@@ -311,7 +311,8 @@ int ha_ferrite::delete_table(const char *name) {
                              thd, ferrite_ddl_wait_ms(thd));
   const bool is_temporary = ferrite::is_temporary_path(name);
   if (rc == FE_NOT_FOUND && !is_temporary) rc = drop_left_parts(name, core_name, thd);
-  if (rc == FE_OK) ferrite_parent_has_gone(thd);
+  /* Also if it stays: nothing of the ALTER is taken back then. */
+  ferrite_parent_has_gone(thd);
   if (rc == FE_OK && !is_temporary) ferrite_remove_exported_table(core_name);
   return ferrite_table_error(rc, thd);
 }

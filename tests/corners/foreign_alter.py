@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corners.env import Env, Session, equal, expect
+from corners.env import Env, Running, Session, equal, expect
 
 NAMES = "SELECT CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE TABLE_NAME = '{}' ORDER BY 1"
 
@@ -321,3 +321,43 @@ def scenario_a_refused_foreign_key_names_the_table(env: Env) -> None:
             expect("`corners`.`c`" in said[0], alter, said)
     latest = "SELECT child_table FROM information_schema.FERRITE_FOREIGN_KEY_ERRORS ORDER BY number DESC LIMIT 1"
     equal(session.run(latest), [("corners/c",)], "the latest")
+
+
+def _begins_to_copy(session: Session, running: Running, other: Session) -> bool:
+    look = f"SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = {session.id}"
+    while running.thread.is_alive():
+        if "copy to tmp table" in str(other.run(look)):
+            return True
+    return False
+
+
+def scenario_a_child_comes_while_its_parent_is_copied_to_another_name(env: Env) -> None:
+    """A child that is made beside ALTER TABLE p ..., RENAME TO q has q as its parent: p was kept from being dropped, so that
+    both stayed in the engine, where the server did not know of p any more."""
+    hits = 0
+    for _ in range(10):
+        env.fresh_database()
+        session, other = env.session(), env.session()
+        session.run("SET default_storage_engine=FERRITE")
+        session.run("CREATE TABLE p (id INT PRIMARY KEY, v VARCHAR(200))")
+        session.run("INSERT INTO p SELECT seq, REPEAT('x', 100) FROM seq_1_to_100000")
+        running = session.start("ALTER TABLE p ADD z INT FIRST, RENAME TO q")
+        if not _begins_to_copy(session, running, other):
+            continue
+        made = other.answer(
+            "CREATE TABLE c (id INT PRIMARY KEY, x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id)) ENGINE=FERRITE"
+        )
+        is_beside = running.thread.is_alive()
+        equal(running.answer(), [], "ALTER")
+        if not is_beside or made != []:
+            continue
+        hits += 1
+        names = other.run("SELECT REF_NAME FROM information_schema.FERRITE_SYS_FOREIGN WHERE ID = 'corners/f'")
+        equal(names, [("corners/q",)], "the child's parent")
+        other.run("INSERT INTO c VALUES (1, 7)")
+        equal(other.error("INSERT INTO c VALUES (2, 100001)"), 1452, "no parent")
+        equal(other.error("DELETE FROM q WHERE id = 7"), 1451, "a child")
+        other.run("CREATE TABLE p (id INT PRIMARY KEY) ENGINE=FERRITE")
+        equal(other.run("CHECK TABLE c EXTENDED")[-1][3], "OK", "CHECK")
+        break
+    expect(hits > 0, "no child came beside the copy")

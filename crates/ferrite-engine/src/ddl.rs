@@ -176,6 +176,14 @@ impl Engine {
     /// `NotFound`; `Referenced` by foreign keys; `LockTimeout` while a prepared transaction has
     /// changed the table, `Interrupted` by KILL; `DiskFull`; a page that cannot be read.
     pub fn drop_table(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+        let dropped = self.drop_now(name, caller);
+        if dropped.is_err() {
+            self.dict.stays_replaced(name);
+        }
+        dropped
+    }
+
+    fn drop_now(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         self.wait_for_log(Reach::AllButEnds, caller)?;
         let whole = without_index_mark(name);
         if whole != name {
@@ -232,10 +240,17 @@ impl Engine {
     /// As [`Engine::drop_table`]; some may be left.
     pub fn drop_replaced(&self, is_defined: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
         let mut dropped = Vec::new();
+        let all = self.dict.table_names();
         for (name, heir) in self.dict.replaced_tables() {
-            if is_defined(&heir) && self.dict.exists(&heir) {
-                self.dict.drop_table(&name, References::None)?;
-                dropped.push(name);
+            let whole = without_index_mark(whole_table(&heir));
+            if !is_defined(whole) || !self.dict.exists(&heir) {
+                continue;
+            }
+            // Its VECTOR INDEX before it, of which nothing would tell whose it was.
+            let is_mark = |other: &&String| **other != name && without_index_mark(other) == name;
+            for part in all.iter().filter(is_mark).chain([&name]) {
+                self.dict.drop_table(part, References::None)?;
+                dropped.push(part.clone());
             }
         }
         debug_assert!(dropped.iter().all(|name| !self.dict.exists(name)));

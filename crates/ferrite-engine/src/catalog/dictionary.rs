@@ -20,6 +20,8 @@ pub(crate) mod index_change;
 pub(crate) mod names;
 mod referring;
 mod replaced;
+#[cfg(test)]
+mod replaced_tests;
 mod specs;
 
 use self::specs::{Sizes, Specs};

@@ -267,7 +267,7 @@ impl Dictionary {
         if !state.names.contains_key(name) {
             return Ok(());
         }
-        state.check_unreferenced(name, references)
+        state.check_droppable(name, references)
     }
 
     /// Drops a table: its record durably, then its trees.
@@ -277,7 +277,7 @@ impl Dictionary {
     pub(crate) fn drop_table(&self, name: &str, references: References) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
-        state.check_unreferenced(name, references)?;
+        state.check_droppable(name, references)?;
         // With the table goes what its children have yet to follow.
         if state.foreign.unfinished.contains(&id) {
             self.finish_one(&mut state, id)?;
@@ -300,7 +300,8 @@ impl Dictionary {
         if let Some(table) = &open {
             *table.links.lock() = None;
         }
-        let heir = state.foreign.replaced.remove(name);
+        let heirs = state.heirs_of(name);
+        state.foreign.replaced.remove(name);
         state.gone(name, id);
         state.carried.remove(&id);
         let spec = state.specs.remove(id).ok_or(Error::NotFound)?;
@@ -308,7 +309,7 @@ impl Dictionary {
             let of = state.by_index.remove(&index.id);
             assert_eq!(of, Some(id), "an index of another table is dropped");
         }
-        if let Some(heir) = heir {
+        for heir in heirs {
             self.take_place(&mut state, heir, name);
         }
         debug_assert!(state.is_sound(), "after {id} was dropped");

@@ -108,7 +108,7 @@ impl State {
 
     /// Has the constraints of all children follow the parent's pending change, in memory. Gives the
     /// children that have it now.
-    fn follow(&mut self, parent: &TableSpec) -> Vec<TableId> {
+    pub(super) fn follow(&mut self, parent: &TableSpec) -> Vec<TableId> {
         let Some(pending) = &parent.pending else {
             return Vec::new();
         };
@@ -268,7 +268,7 @@ impl Dictionary {
     }
 
     /// Writes the constraints of a child as they are in memory.
-    fn rewrite_child(&self, state: &mut State, child: TableId) -> Result<()> {
+    pub(super) fn rewrite_child(&self, state: &mut State, child: TableId) -> Result<()> {
         let Some(old) = state.specs.get(&child).cloned() else {
             return Ok(());
         };
@@ -314,6 +314,7 @@ impl Dictionary {
             let end = self.put(&record_key(id, 0), &spec.encode())?;
             self.log.flush_to(end);
             state.specs.insert(id, spec);
+            state.foreign.replaced.retain(|_, heir| *heir != id);
         }
         state.foreign.unfinished.remove(&id);
         debug_assert!(state

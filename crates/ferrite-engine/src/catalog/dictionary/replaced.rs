@@ -7,6 +7,7 @@
 //! | puts the original aside | | the original, which stands in for its name |
 //! | gives the copy the new name | replaces the original, under the name that it has now | the original |
 //! | drops the original | neither | the copy |
+//! | cannot drop it, and goes on | replaces the original, and nothing is pending | the copy |
 //!
 //! Until it drops the original, the server may take everything back: it drops the copy, whatever that is called, or gives it
 //! its old name before (the definition file could not be renamed), and gives the original its name. After a crash it only goes forward, and forgets what it has put aside: the copy's
@@ -24,7 +25,7 @@ use super::{Dictionary, State};
 use crate::catalog::foreign::{
     database_of, is_alter_copy, is_alter_original, is_copy, is_part, original_of, table_of, Pending,
 };
-use crate::catalog::spec::TableSpec;
+use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_types::{Error, Result, TableId};
 
 impl TableSpec {
@@ -105,7 +106,23 @@ impl State {
             return;
         };
         debug_assert!(replaced != spec.name, "{replaced} replaces itself");
+        // The table itself rather than one of its parts, which say the same of it.
+        if is_part(&spec.name) && self.foreign.replaced.contains_key(&replaced) {
+            return;
+        }
         self.foreign.replaced.insert(replaced, spec.id);
+    }
+
+    /// The tables that take the place of `replaced`: one, and its partitions, or the parts of a VECTOR INDEX.
+    pub(super) fn heirs_of(&self, replaced: &str) -> Vec<TableId> {
+        if !self.foreign.replaced.contains_key(replaced) {
+            return Vec::new();
+        }
+        let is_heir =
+            |spec: &&TableSpec| spec.is_held() && spec.replaces.as_deref() == Some(replaced);
+        let heirs: Vec<TableId> = self.specs.values().filter(is_heir).map(|s| s.id).collect();
+        debug_assert!(!heirs.is_empty(), "nothing has replaced {replaced}");
+        heirs
     }
 
     /// The table `id`, called `name`, has constraints of the same names as what it has replaced, if that is there.
@@ -131,6 +148,16 @@ impl State {
             self.specs.insert(id, spec);
         }
         self.foreign.unfinished.insert(id);
+    }
+
+    /// Whether the table may be dropped. What another one has replaced may be: whoever refers to it, and may have come while it
+    /// was copied, has that one then, or keeps the name.
+    pub(super) fn check_droppable(&self, name: &str, references: References) -> Result<()> {
+        debug_assert!(!name.is_empty(), "a table without a name");
+        match self.foreign.replaced.contains_key(name) {
+            true => Ok(()),
+            false => self.check_unreferenced(name, references),
+        }
     }
 
     /// Whether the table may be dropped, or emptied.
@@ -188,6 +215,52 @@ impl Dictionary {
         }
         state.release(id);
         self.finish_one(state, id)
+    }
+
+    /// What other tables have replaced, called `name`, could not be dropped: nothing is taken back, the server goes on as if it
+    /// had been. So whoever refers to it has the other one from here on. The next start drops it.
+    pub(crate) fn stays_replaced(&self, name: &str) {
+        let mut state = self.state.lock();
+        let Some(original) = state.names.get(name).copied() else {
+            return;
+        };
+        for heir in state.heirs_of(name) {
+            debug_assert!(heir != original, "{name} replaces itself");
+            if self.pass_on(&mut state, heir, original).is_err() {
+                // With the next change, or at the next start.
+                state.foreign.unfinished.insert(heir);
+            }
+        }
+    }
+
+    /// Has those that refer to `original` follow to table `heir`, if they are to, which goes on to say what it has replaced.
+    fn pass_on(&self, state: &mut State, heir: TableId, original: TableId) -> Result<()> {
+        let spec = state.specs.get(&heir).cloned().ok_or(Error::NotFound)?;
+        debug_assert!(spec.is_held(), "{} has its place", spec.name);
+        let parents = state.parents_of(original);
+        let known_as = state.name_to_open(original).to_string();
+        // It is nobody's parent or child any more, and has no names.
+        state.foreign.no_stand_in("", original);
+        let name = state.name_of(original).to_string();
+        state.foreign.forget(&name, original);
+        let from = spec.pending.as_ref().map(|pending| &pending.from);
+        let named = from.and_then(|from| state.names.get(from));
+        let children = match named.is_none_or(|named| *named == original) {
+            true => state.follow(&spec),
+            false => Vec::new(),
+        };
+        state.stale_around(heir, &known_as);
+        state.stale_around(heir, &spec.name);
+        state.stale_all(&parents);
+        for child in children {
+            self.rewrite_child(state, child)?;
+        }
+        let mut spec = state.specs.get(&heir).cloned().ok_or(Error::NotFound)?;
+        spec.pending = None;
+        let end = self.put(&record_key(heir, 0), &spec.encode())?;
+        self.log.flush_to(end);
+        state.specs.insert(heir, spec);
+        Ok(())
     }
 
     /// What table `id` has replaced was called `replaced`, and is gone.
