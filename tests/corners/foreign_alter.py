@@ -361,3 +361,26 @@ def scenario_a_child_comes_while_its_parent_is_copied_to_another_name(env: Env) 
         equal(other.run("CHECK TABLE c EXTENDED")[-1][3], "OK", "CHECK")
         break
     expect(hits > 0, "no child came beside the copy")
+
+
+def scenario_a_copy_with_a_taken_constraint_name(env: Env) -> None:
+    """ALTER TABLE that copies a table to another database, in which another one has its constraint's name, is refused (1050), and
+    the table stays; InnoDB, asked for a copy, loses the constraint. The database had the name twice."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("CREATE OR REPLACE DATABASE corners2")
+    session.run("CREATE TABLE p (id INT PRIMARY KEY)")
+    session.run("CREATE TABLE c (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id))")
+    session.run("CREATE TABLE corners2.d (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES corners.p (id))")
+    definition = session.run("SHOW CREATE TABLE c")
+    for algorithm in ("", ", ALGORITHM=COPY"):
+        alter = f"ALTER TABLE c ADD z INT FIRST{algorithm}, RENAME TO corners2.c"
+        equal(session.error(alter), 1050, alter)
+        equal(session.run("SHOW CREATE TABLE c"), definition, alter)
+        equal(session.error("CREATE TABLE e (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id))"), 1005, alter)
+    equal(session.error("INSERT INTO c VALUES (1)"), 1452, "the constraint is there")
+    session.run("ALTER TABLE corners2.d DROP FOREIGN KEY f")
+    session.run("ALTER TABLE c ADD z INT FIRST, RENAME TO corners2.c")
+    equal(session.error("INSERT INTO corners2.c VALUES (0, 1)"), 1452, "and goes with the table")
+    session.run("CREATE TABLE e (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id))")
+    session.run("DROP DATABASE corners2")

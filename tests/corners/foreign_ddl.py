@@ -683,6 +683,12 @@ def scenario_changes_of_tables(env: Env) -> None:
             "CREATE TABLE c (x INT, CONSTRAINT c_ibfk_1 FOREIGN KEY (x) REFERENCES p (id))",
             "RENAME TABLE corners2.c TO corners.f",
         ],
+        "rename to the name of one of its constraints": [
+            PARENT,
+            "CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id), CONSTRAINT d_ibfk_1 FOREIGN KEY (x) REFERENCES p (id))",
+            "RENAME TABLE c TO d",
+            "SHOW CREATE TABLE c",
+        ],
         "exchange": [
             "CREATE TABLE p (id INT PRIMARY KEY)",
             "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY HASH (id)",

@@ -9,17 +9,17 @@
 
 use super::foreign::{AlterForeign, NewForeign};
 use super::index_change::NewIndex;
-use super::referring::Owned;
+use super::referring::{folded, Owned};
 use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
-    chunk_key, chunks, decode, encode, is_copy, same_name, table_of, ForeignKey, ForeignPlace,
-    Pending,
+    chunk_key, chunks, decode, encode, is_alter_original, is_copy, same_name, table_of, ForeignKey,
+    ForeignPlace, Pending,
 };
 use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_sync::{kill_point, mutant, Arc};
 use ferrite_types::{Error, Result, TableId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks found when the dictionary is loaded: table, generation, number.
 pub(super) type Chunks = BTreeMap<(TableId, u8, u16), Vec<u8>>;
@@ -128,6 +128,9 @@ impl State {
             let name = self.specs.get(child).map(|spec| spec.name.clone());
             if let Some(name) = name.filter(|_| changed) {
                 self.foreign.set(&name, *child, keys);
+                if is_alter_original(&name) {
+                    self.foreign.keep_names(&name, *child);
+                }
             }
         }
         let has = |child: &TableId| {
@@ -397,14 +400,18 @@ impl Dictionary {
         }
         let shown = how.shown.unwrap_or((table_of(from), table_of(&spec.name)));
         let mut changed = false;
+        let mut names = BTreeSet::new();
         let mut keys = state.foreign.of(spec.id).to_vec();
         for owned in &mut keys {
             if let Some(name) = generated_name(&owned.key.name, shown.0, shown.1) {
                 changed |= owned.key.name != name;
                 Arc::make_mut(&mut owned.key).name = name;
             }
-            let owner = state.foreign.owner_of_name(&spec.name, &owned.key.name);
-            if owner.is_some_and(|owner| owner != spec.id) && !owned.carried {
+            let name = &owned.key.name;
+            let owner = state.foreign.owner_of_name(&spec.name, name);
+            let is_anothers = owner.is_some_and(|owner| owner != spec.id)
+                && !state.has_name_from_original(spec, name);
+            if is_anothers || !names.insert(folded(name)) {
                 return Err(Error::Exists);
             }
         }
@@ -424,11 +431,15 @@ impl Dictionary {
         assert!(other.is_none(), "{to} is there already");
         // An open instance stays (its trees' structure locks must have no twin); its own copy
         // of the definition keeps the old name, which nothing reads.
+        state.give_names_back(id);
         state.foreign.replaced.retain(|_, heir| *heir != id);
         state.note_held(&spec);
         state.specs.insert(id, spec);
         if is_copy(&to) {
             state.foreign.set(&to, id, keys);
+            if is_alter_original(&to) {
+                state.foreign.keep_names(&to, id);
+            }
             state.foreign.stands_in(from, id);
         } else {
             for owned in &mut keys {

@@ -4,7 +4,8 @@
 //! Invariant: each constraint is found by its child, and by the name of its parent, whether there
 //! is such a table or not. The names of constraints are taken once in a database. Copies
 //! (`#sql-...`) are children of nobody and take no names; a table that is put aside under such a name is a
-//! child until another one has its name, or rows of a parent could go between the two.
+//! child until another one has its name, or rows of a parent could go between the two, and has its names as long, or
+//! another table could take one, and neither copy nor original could have their name.
 //!
 //! Locking: all under the dictionary's `state`; a table's links after it.
 
@@ -92,6 +93,16 @@ impl Foreign {
             if self.names.get(&taken) == Some(&original) {
                 self.names.remove(&taken);
             }
+        }
+    }
+
+    /// The table called `name` has the names of its constraints, but for those that others have.
+    pub(super) fn keep_names(&mut self, name: &str, id: TableId) {
+        let keys = self.of(id).iter();
+        let names: Vec<_> = keys.map(|owned| name_key(name, &owned.key.name)).collect();
+        for taken in names {
+            let owner = *self.names.entry(taken).or_insert(id);
+            debug_assert!(owner.0 != 0, "{name} has a name of no table's");
         }
     }
 
@@ -244,6 +255,7 @@ impl State {
         self.foreign.forget(name, id);
         self.foreign.no_stand_in("", id);
         self.foreign.unfinished.remove(&id);
+        self.give_names_back(id);
         self.foreign.replaced.retain(|_, heir| *heir != id);
         debug_assert!(
             self.foreign.of(id).is_empty(),

@@ -20,7 +20,7 @@
 //! Locking: all under the dictionary's `state`.
 
 use super::foreign_change::References;
-use super::referring::Owned;
+use super::referring::{folded, Owned};
 use super::{Dictionary, State};
 use crate::catalog::foreign::{
     database_of, is_alter_copy, is_alter_original, is_copy, is_part, original_of, table_of, Pending,
@@ -125,13 +125,50 @@ impl State {
         heirs
     }
 
+    /// What goes when the table of that definition, which has been a copy, has its name: what that says, or what stands in
+    /// for its name.
+    fn original_behind(&self, spec: &TableSpec) -> Option<TableId> {
+        let replaced = spec.replaces.as_ref().filter(|_| spec.is_held());
+        let replaced = replaced.and_then(|name| self.names.get(name)).copied();
+        let stands_in = || self.foreign.stand_in_for(&spec.name);
+        let original = replaced.or_else(stands_in);
+        debug_assert!(replaced != Some(spec.id), "{} replaces itself", spec.name);
+        original.filter(|original| *original != spec.id)
+    }
+
+    /// Whether the table of that definition has a constraint of that name because its original has it, too, in the same
+    /// database: so the name is not taken by another one.
+    pub(super) fn has_name_from_original(&self, spec: &TableSpec, name: &str) -> bool {
+        let Some(original) = self.original_behind(spec) else {
+            return false;
+        };
+        let same_database = database_of(self.name_of(original)) == database_of(&spec.name);
+        let mut keys = self.foreign.of(original).iter();
+        same_database && keys.any(|owned| folded(&owned.key.name) == folded(name))
+    }
+
     /// The table `id`, called `name`, has constraints of the same names as what it has replaced, if that is there.
     pub(super) fn take_names(&mut self, id: TableId, name: &str, keys: &[Owned]) {
-        let spec = self.specs.get(&id).filter(|spec| spec.is_held());
-        let replaced = spec.and_then(|spec| self.names.get(spec.replaces.as_ref()?));
-        if let Some(original) = replaced.copied() {
+        let spec = self.specs.get(&id);
+        if let Some(original) = spec.and_then(|spec| self.original_behind(spec)) {
             assert!(original != id, "{name} replaces itself");
             self.foreign.give_names(original, name, keys);
+        }
+    }
+
+    /// The table `id` goes, or is a copy again: what it was to replace has the names of its constraints again.
+    pub(super) fn give_names_back(&mut self, id: TableId) {
+        debug_assert!(self.foreign.of(id).is_empty(), "{id} has names, too");
+        let held = self
+            .foreign
+            .replaced
+            .iter()
+            .filter(|(_, heir)| **heir == id);
+        let originals: Vec<String> = held.map(|(name, _)| name.clone()).collect();
+        for name in originals {
+            if let Some(original) = self.names.get(&name).copied() {
+                self.foreign.keep_names(&name, original);
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 use super::foreign::NewForeign;
 use super::foreign_change::{References, Renaming};
 use super::foreign_tests::{
-    child, family_and_copy, links, make, misfit, parent, parents, rename, seen, ASIDE, COPY,
+    child, family_and_copy, foreign, links, make, misfit, new, parent, parents, rename, seen,
+    ASIDE, COPY,
 };
 use crate::catalog::matching::Misfit;
 use crate::ddl::DdlCaller;
@@ -16,11 +17,28 @@ use ferrite_io::sim::SimStorage;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
 
+const CHECKED: Renaming<'_> = Renaming {
+    shown: None,
+    checks: true,
+};
+
 fn copy_of(original: &str, follows: bool) -> NewForeign {
     NewForeign {
         original: Some(original.into()),
         follows,
         ..NewForeign::default()
+    }
+}
+
+/// Whether a new constraint of that name is refused because another table of the database has it.
+fn is_taken(engine: &Engine, table: &str, name: &str) -> bool {
+    let key = foreign(name, "d/p", &[("a", "id")]);
+    match make(engine, table, new(vec![key], false)) {
+        Ok(_) => {
+            engine.dict.drop_table(table, References::Any).unwrap();
+            false
+        }
+        refused => misfit(refused) == Misfit::Name.parts().0,
     }
 }
 
@@ -116,6 +134,82 @@ fn children_follow_though_the_original_stays() {
         assert_eq!(engine.dict.replaced_tables(), []);
         rename(&engine, "d/q", "d/r");
         assert_eq!(parents(&engine), ["d/r", "d/r"]);
+        engine.close().unwrap();
+    }
+}
+
+/// A constraint's name is taken once in a database, whatever way a table comes there: by RENAME TABLE, by a copy, or while
+/// the table that has it is put aside.
+#[test]
+fn a_copy_takes_no_other_tables_name_of_a_constraint() {
+    let engine = open(&SimStorage::new(3));
+    parent(&engine, "d/p");
+    let own = |name: &str| foreign(name, "d/p", &[("a", "id")]);
+    make(&engine, "d/c", new(vec![own("f")], true)).unwrap();
+    make(&engine, "e/x", new(vec![own("F")], true)).unwrap();
+    let exists = |from: &str, to: &str| {
+        let renamed = engine.dict.rename_table(from, to, &CHECKED);
+        assert_eq!(renamed, Err(Error::Exists), "{from} to {to}");
+    };
+    exists("d/c", "e/c");
+    let copy = |table: &str, key: &str| {
+        let carried = NewForeign {
+            keys: vec![(own(key), true)],
+            ..copy_of("d/c", true)
+        };
+        make(&engine, table, carried).unwrap();
+    };
+    copy("e/#sql-alter-7-1", "f");
+    rename(&engine, "d/c", ASIDE);
+    assert!(is_taken(&engine, "d/y", "f"), "while it is put aside");
+    exists("e/#sql-alter-7-1", "e/c");
+    let drop = |name: &str| engine.dict.drop_table(name, References::Any).unwrap();
+    drop("e/#sql-alter-7-1");
+    rename(&engine, ASIDE, "d/c");
+    assert!(is_taken(&engine, "d/y", "f"), "it is back");
+    // A generated name that follows the table, which another one has.
+    make(&engine, "d/z", new(vec![own("u_ibfk_1")], true)).unwrap();
+    copy(COPY, "u_ibfk_1");
+    rename(&engine, "d/c", ASIDE);
+    exists(COPY, "d/u");
+    drop(COPY);
+    rename(&engine, ASIDE, "d/c");
+    // Or itself.
+    let both = new(vec![own("t_ibfk_1"), own("v_ibfk_1")], true);
+    make(&engine, "d/t", both).unwrap();
+    exists("d/t", "d/v");
+    assert_eq!(seen(&engine, "d/p").0.len(), 5);
+    engine.close().unwrap();
+}
+
+/// What is taken back has its names again; another table could have the same.
+#[test]
+fn an_alter_that_is_taken_back_leaves_the_names_of_constraints() {
+    for (aside, by_name) in [(true, true), (true, false), (false, true), (false, false)] {
+        let what = format!("put aside: {aside}, by its old name: {by_name}");
+        let engine = open(&SimStorage::new(4));
+        family_and_copy(&engine, true);
+        if aside {
+            rename(&engine, "d/p", ASIDE);
+        }
+        engine
+            .dict
+            .rename_table(COPY, "d/q", &Renaming::default())
+            .unwrap();
+        assert!(is_taken(&engine, "d/y", "own"), "{what}: the copy's");
+        if by_name {
+            rename(&engine, "d/q", COPY);
+            assert!(is_taken(&engine, "d/y", "own"), "{what}: the original's");
+        }
+        let copy = if by_name { COPY } else { "d/q" };
+        engine.dict.drop_table(copy, References::Any).unwrap();
+        assert!(is_taken(&engine, "d/y", "own"), "{what}: without the copy");
+        if aside {
+            rename(&engine, ASIDE, "d/p");
+        }
+        assert!(is_taken(&engine, "d/y", "own"), "{what}: taken back");
+        engine.dict.drop_table("d/p", References::None).unwrap();
+        assert!(!is_taken(&engine, "d/y", "own"), "{what}: dropped");
         engine.close().unwrap();
     }
 }
