@@ -174,7 +174,8 @@ ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
     const LEX_CSTRING *to = &s->table_name;
     if (m_alter && thd->lex->name.str) to = &thd->lex->name;
     m_shown.assign(to->str, to->length);
-    m_follows = ferrite_renames_copy(thd) &&
+    const bool loses_primary = s->primary_key != MAX_KEY && form->s->primary_key == MAX_KEY;
+    m_follows = ferrite_renames_copy(thd) && !loses_primary &&
                 info->alter_info->algorithm(thd) != Alter_info::ALTER_TABLE_ALGORITHM_COPY;
   }
   /* CREATE TABLE ... LIKE has those of the other table here. */

@@ -66,8 +66,9 @@ class ForeignKeys {
   std::string m_shown;    /* the table's name as users will see it */
   bool m_alter;
   bool m_temporary;
-  /* Who refers to the original follows to the table's new name. Not if ALGORITHM=COPY is asked for:
-     InnoDB, which copies less, leaves them without a parent then. */
+  /* Who refers to the original follows to the table's new name. Not if ALGORITHM=COPY is asked for,
+     or the primary key goes without another one: InnoDB, which copies less, copies for that, and
+     leaves them without a parent then. */
   bool m_follows = false;
   std::list<std::string> m_texts;
   std::list<std::vector<fe_fk_column>> m_columns;

@@ -689,6 +689,12 @@ def scenario_changes_of_tables(env: Env) -> None:
             "RENAME TABLE c TO d",
             "SHOW CREATE TABLE c",
         ],
+        "copy and rename without the children's index": [
+            *both,
+            "ALTER TABLE p DROP PRIMARY KEY, RENAME TO q",
+            "ALTER TABLE p DROP PRIMARY KEY, ADD z INT FIRST, RENAME TO q",
+            "SHOW CREATE TABLE c",
+        ],
         "exchange": [
             "CREATE TABLE p (id INT PRIMARY KEY)",
             "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY HASH (id)",

@@ -276,7 +276,7 @@ impl Dictionary {
         names.extend(state.check_names(name, new)?);
         debug_assert_eq!(names.len(), new.keys.len(), "a name twice in {name}");
         match new.checks {
-            true => self.check_waiting(state, name, &own, known),
+            true => self.check_waiting(state, name, &own, None, known),
             false => Ok(()),
         }
     }
@@ -339,12 +339,14 @@ impl Dictionary {
         }
     }
 
-    /// Whether the constraints that refer to `name` fit a table with that description.
+    /// Whether the constraints that refer to `name` fit a table with that description. Those pass that do not fit the one
+    /// `before`, either, whose place it takes.
     pub(super) fn check_waiting(
         &self,
         state: &State,
         name: &str,
         own: &Arc<Description>,
+        before: Option<&Description>,
         known: &mut Descriptions,
     ) -> Result<()> {
         for child in state.referring_to(name) {
@@ -358,16 +360,25 @@ impl Dictionary {
                 let Ok(found) = matching::child_side(&owned.key, &there) else {
                     continue;
                 };
-                let fits = matching::parent_side(&owned.key, &found, own);
-                fits.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
+                let fits = |parent: &Description| matching::parent_side(&owned.key, &found, parent);
+                let Err(why) = fits(own) else {
+                    continue;
+                };
+                if before.is_none_or(|before| fits(before).is_ok()) {
+                    return Err(misfit(usize::MAX, &owned.key, &why));
+                }
             }
         }
         Ok(())
     }
 
-    /// Whether a table that takes a name fits its own constraints and those that refer to the name.
+    /// Whether a table that takes a name fits its own constraints and those that refer to the name, and a copy those that follow
+    /// to it. What did not fit the copy's original need not fit now, as where InnoDB copies nothing.
     pub(super) fn check_named(&self, state: &State, id: TableId, to: &str) -> Result<()> {
-        if state.foreign.of(id).is_empty() && state.referring_to(to).next().is_none() {
+        let (original, known_as) = state.before_copy(id, to);
+        let referred_to = |name: &str| state.referring_to(name).next().is_some();
+        let is_parent = referred_to(to) || known_as.as_deref().is_some_and(referred_to);
+        if state.foreign.of(id).is_empty() && !is_parent {
             return Ok(());
         }
         debug_assert!(
@@ -378,23 +389,25 @@ impl Dictionary {
         let Some(own) = self.description(state, id, &mut known) else {
             return self.refuse_undescribed(state, to);
         };
+        let before = original.and_then(|id| self.description(state, id, &mut known));
         for owned in state.foreign.of(id) {
-            let found = matching::child_side(&owned.key, &own);
-            let found = found.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
-            let nullable = matching::check_nullable(&owned.key, &found);
-            nullable.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
-            let parent = match owned.key.parent == to {
-                true => Some(own.clone()),
-                false => state
-                    .parent_named(&owned.key.parent)
-                    .and_then(|id| self.description(state, id, &mut known)),
+            let itself = owned.key.parent == to || known_as.as_ref() == Some(&owned.key.parent);
+            let parent = state.parent_named(&owned.key.parent).filter(|_| !itself);
+            let parent = parent.and_then(|id| self.description(state, id, &mut known));
+            let fits = |own: &Description| check_whole(&owned.key, own, itself, parent.as_deref());
+            let Err(why) = fits(&own) else {
+                continue;
             };
-            if let Some(parent) = parent {
-                let fits = matching::parent_side(&owned.key, &found, &parent);
-                fits.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
+            if before.as_ref().is_none_or(|before| fits(before).is_ok()) {
+                return Err(misfit(usize::MAX, &owned.key, &why));
             }
         }
-        self.check_waiting(state, to, &own, &mut known)
+        let before = before.as_deref();
+        self.check_waiting(state, to, &own, before, &mut known)?;
+        match known_as {
+            Some(name) => self.check_waiting(state, &name, &own, before, &mut known),
+            None => Ok(()),
+        }
     }
 
     /// A table that an earlier version made cannot be looked up by the constraints that refer to its name.
@@ -433,6 +446,22 @@ impl Dictionary {
         let id = state.names.get(name);
         let keys = id.map_or(&[][..], |id| state.foreign.of(*id));
         keys.iter().map(|owned| owned.key.clone()).collect()
+    }
+}
+
+/// Whether a constraint fits the table that has it, and its parent: `itself`, or another one if there is one.
+fn check_whole(
+    key: &ForeignKey,
+    own: &Description,
+    itself: bool,
+    parent: Option<&Description>,
+) -> std::result::Result<(), Misfit> {
+    debug_assert!(!itself || parent.is_none(), "two parents of {}", key.name);
+    let found = matching::child_side(key, own)?;
+    matching::check_nullable(key, &found)?;
+    match parent.or(itself.then_some(own)) {
+        Some(parent) => matching::parent_side(key, &found, parent).map(|_| ()),
+        None => Ok(()),
     }
 }
 

@@ -136,6 +136,24 @@ impl State {
         original.filter(|original| *original != spec.id)
     }
 
+    /// The table that goes when copy `id` is called `to`, and the name that others know it by if they are to follow to `to`.
+    pub(super) fn before_copy(&self, id: TableId, to: &str) -> (Option<TableId>, Option<String>) {
+        let is_named_copy = |spec: &&TableSpec| is_alter_copy(&spec.name) && !is_copy(to);
+        let Some(spec) = self.specs.get(&id).filter(is_named_copy) else {
+            return (None, None);
+        };
+        let mut named = spec.clone();
+        named.name = to.to_string();
+        self.note_place(&mut named, &spec.name);
+        let pending = named.pending.as_ref().filter(|_| named.is_held());
+        let known_as = pending.map(|pending| pending.from.clone());
+        debug_assert!(
+            known_as.as_deref() != Some(to),
+            "{to} is what it was called"
+        );
+        (self.original_behind(&named), known_as)
+    }
+
     /// Whether the table of that definition has a constraint of that name because its original has it, too, in the same
     /// database: so the name is not taken by another one.
     pub(super) fn has_name_from_original(&self, spec: &TableSpec, name: &str) -> bool {

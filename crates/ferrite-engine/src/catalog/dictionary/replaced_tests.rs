@@ -8,14 +8,15 @@ use super::foreign_tests::{
     ASIDE, COPY,
 };
 use crate::catalog::matching::Misfit;
+use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::ddl::DdlCaller;
 use crate::state::touched::Touched;
-use crate::testing::open;
+use crate::testing::{described, open};
 use crate::transaction::session::Session;
 use crate::Engine;
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::Arc;
-use ferrite_types::Error;
+use ferrite_types::{Error, Result};
 
 const CHECKED: Renaming<'_> = Renaming {
     shown: None,
@@ -212,6 +213,73 @@ fn an_alter_that_is_taken_back_leaves_the_names_of_constraints() {
         assert!(!is_taken(&engine, "d/y", "own"), "{what}: dropped");
         engine.close().unwrap();
     }
+}
+
+/// A table (id, a, b?) with these indexes.
+fn made_with(engine: &Engine, name: &str, first: &[u16], foreign: NewForeign) {
+    let indexes = vec![
+        IndexSpec::new("PRIMARY", true, 1),
+        IndexSpec::new("k", false, 2),
+    ];
+    let mut spec = TableSpec::new(name, indexes);
+    spec.definition = described(&["id", "a", "b?"], &[first, &[1, 2]]);
+    engine.dict.create_with_foreign(spec, 1, foreign).unwrap();
+}
+
+/// The children would follow to a table that has no index for them.
+#[test]
+fn a_copy_without_the_childrens_index_gets_no_other_name() {
+    let engine = open(&SimStorage::new(5));
+    parent(&engine, "d/p");
+    child(&engine, "d/c", "d/p", true).unwrap();
+    made_with(&engine, COPY, &[1], copy_of("d/p", true));
+    rename(&engine, "d/p", ASIDE);
+    let name = |checks| {
+        let how = Renaming {
+            checks,
+            ..Renaming::default()
+        };
+        engine.dict.rename_table(COPY, "d/q", &how)
+    };
+    let refused: Result<()> = name(true);
+    assert!(matches!(refused, Err(Error::ForeignKey(_))), "{refused:?}");
+    name(false).unwrap();
+    engine.dict.drop_table(ASIDE, References::Any).unwrap();
+    engine.close().unwrap();
+}
+
+/// What did not fit before the ALTER need not fit after it, of the child and of the parent.
+#[test]
+fn a_copy_need_fit_no_better_than_its_original() {
+    let engine = open(&SimStorage::new(6));
+    let key = foreign("f", "d/p", &[("a", "id")]);
+    make(&engine, "d/c", new(vec![key.clone()], false)).unwrap();
+    // It comes without the index, with foreign_key_checks=0.
+    made_with(&engine, "d/p", &[1], NewForeign::default());
+    for table in ["d/p", "d/c"] {
+        let carried = NewForeign {
+            keys: if table == "d/c" {
+                vec![(key.clone(), true)]
+            } else {
+                vec![]
+            },
+            checks: true,
+            ..copy_of(table, true)
+        };
+        let first: &[u16] = if table == "d/c" { &[0] } else { &[1] };
+        made_with(&engine, COPY, first, carried);
+        rename(&engine, table, ASIDE);
+        rename(&engine, COPY, table);
+        engine.dict.drop_table(ASIDE, References::Any).unwrap();
+    }
+    // One that fitted is still to fit.
+    engine.dict.drop_table("d/p", References::None).unwrap();
+    parent(&engine, "d/p");
+    made_with(&engine, COPY, &[1], copy_of("d/p", true));
+    rename(&engine, "d/p", ASIDE);
+    let unfit = engine.dict.rename_table(COPY, "d/p", &CHECKED);
+    assert!(matches!(unfit, Err(Error::ForeignKey(_))), "{unfit:?}");
+    engine.close().unwrap();
 }
 
 /// A start drops also the table in which the server keeps the VECTOR INDEX of what it drops.
