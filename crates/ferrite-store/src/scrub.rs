@@ -195,7 +195,7 @@ impl Store {
             0 < looked && looked <= ROUND_BYTES as u64,
             "{looked} bytes in a round"
         );
-        let all: Result<()> = done.into_iter().map(|(_, result)| result).collect();
+        let all = done.into_iter().try_for_each(|(_, result)| result);
         let goes_on = rest.first().map(|piece| piece.start);
         (all.map(|()| looked), goes_on)
     }

@@ -358,6 +358,11 @@ impl Dictionary {
                     continue;
                 }
                 let Ok(found) = matching::child_side(&owned.key, &there) else {
+                    // It has lost its index, and its rows have parents as long as these have theirs.
+                    let has = |p| matching::without_child_index(&owned.key, &there, p).is_some();
+                    if before.is_some_and(has) && !has(own) {
+                        return Err(misfit(usize::MAX, &owned.key, &Misfit::ParentIndex));
+                    }
                     continue;
                 };
                 let fits = |parent: &Description| matching::parent_side(&owned.key, &found, parent);
