@@ -218,9 +218,19 @@ backup_wait() {
     done
 }
 
-backup_close() {
+# What mariadb-backup has written of the binary log, by its older or its newer name.
+backup_log_info() {
     local info=$BACKUP_TO/server/xtrabackup_binlog_info
     [[ -f $info ]] || info=$BACKUP_TO/server/mariadb_backup_binlog_info
+    printf '%s' "$info"
+}
+
+backup_close() {
+    local info log='' position=0
+    info=$(backup_log_info)
+    [[ ! -s $info ]] || IFS=$'\t' read -r log position _ <"$info" || true
+    [[ -z $log ]] || { backup_is_log "$log" && [[ $position =~ ^[0-9]{1,18}$ ]]; } ||
+        backup_failed "mariadb-backup has noted '$log', '$position' as the position in the binary log, which is none"
     ferrite_say "verifying the backup"
     (cd -- "$BACKUP_TO/server" && find . -type f -print0 | sort -z | xargs -0 sha256sum >../server.sha256) ||
         backup_failed "cannot read back $BACKUP_TO/server"

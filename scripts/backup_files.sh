@@ -17,6 +17,9 @@ BACKUP_LOCK=''
 
 backup_noted() { sed -n "s/^$2=//p" "$1/$BACKUP_INFO" 2>/dev/null || true; }
 
+# backup_is_log NAME: the name of a file of the binary log. backup.info has it from the server, and `restore` counts from its number.
+backup_is_log() { [[ $1 =~ ^[^/]+\.[0-9]{1,18}$ ]]; }
+
 # backup_must_be DIR: it holds a whole backup.
 backup_must_be() {
     [[ -d $1 ]] || ferrite_die "there is no directory $1"

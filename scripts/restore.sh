@@ -124,7 +124,7 @@ restore_check_account() {
 
 # The binary log has to begin where the backup ends.
 restore_check_until() {
-    local first until program
+    local first until program taken
     for program in "$FERRITE_MARIADBD" "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog"; do
         [[ -x $program ]] || ferrite_die "--until: $program is missing" "install the packages mariadb-server and mariadb-client"
     done
@@ -132,6 +132,9 @@ restore_check_until() {
     first=$(backup_noted "$RESTORE_LAST" binlog_file)
     [[ -n $first ]] || ferrite_die "$RESTORE_LAST has no position in a binary log: the server ran without one (log_bin)" \
         "only what the backup has can be restored: leave --until out"
+    # As arithmetic, a word that is no number may be a command.
+    backup_is_log "$first" || restore_not_noted binlog_file "$first"
+    restore_number binlog_position >/dev/null
     [[ -f $RESTORE_BINLOGS/$first ]] ||
         ferrite_die "$RESTORE_BINLOGS/$first is missing: the backup ends in this file of the binary log"
     restore_binlog_files
@@ -142,9 +145,22 @@ restore_check_until() {
     fi
     until=$(date -d "$RESTORE_UNTIL" +%s 2>/dev/null) ||
         ferrite_die "--until '$RESTORE_UNTIL' is no time and no GTID" "for instance '2026-01-31 12:00:00' or 0-1-4711"
-    ((until >= $(backup_noted "$RESTORE_LAST" taken))) ||
+    taken=$(restore_number taken) || exit 1
+    ((until >= taken)) ||
         ferrite_die "--until '$RESTORE_UNTIL' is before the end of the backup $RESTORE_LAST" "give an earlier backup"
     restore_find_end "@$until" "cannot find $RESTORE_UNTIL in the binary log in $RESTORE_BINLOGS" "the reason is above; nothing was made"
+}
+
+# restore_number NAME: what backup.info says of it.
+restore_number() {
+    local value
+    value=$(backup_noted "$RESTORE_LAST" "$1")
+    [[ $value =~ ^(0|[1-9][0-9]{0,17})$ ]] || restore_not_noted "$1" "$value"
+    printf '%s' "$value"
+}
+
+restore_not_noted() {
+    ferrite_die "$RESTORE_LAST/$BACKUP_INFO is damaged: $1 is '$2'" "without --until it is not needed: only what the backup has is restored then"
 }
 
 # restore_find_end END WORDS...: a GTID or @SECONDS, and what to say if it is not found. The end is given by file and

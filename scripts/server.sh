@@ -6,7 +6,8 @@
 # instance.sh does for an instance: DIR, PORT, SOCKET, LOGIN, DEFAULTS, FERRITE_SERVER, FERRITE_SERVER_VERSION.
 #
 # Rights: only root, or the account that owns the data directory, can back it up. The owner of #ferrite in it is the server's account. What the
-# server says is not to be trusted by root: a program beside it is run only if that account could not have put it there.
+# server says is not to be trusted by root: a program beside it is run only if that account could not have put it there, and a number is
+# one before it is counted with, since the shell's arithmetic runs the commands that it finds in a word.
 # Locking: none.
 # shellcheck source=scripts/instance.sh
 source "$FERRITE_ROOT/scripts/instance.sh"
@@ -101,8 +102,10 @@ server_ask() {
         ferrite_die "the server does not answer: ${said##*$'\n'}" \
             "--socket FILE names its socket; --defaults-file FILE an option file with the account in its group [client]"
     while IFS=$'\t' read -r name value; do
-        [[ -z $name ]] || SERVER_FACTS[$name]=$value
+        [[ ! $name =~ ^[a-z_]+$ ]] || SERVER_FACTS[$name]=$value
     done <<<"$said"
+    [[ ${SERVER_FACTS[uptime]:-} =~ ^[1-9][0-9]{0,11}$ ]] || SERVER_FACTS[uptime]=0
+    [[ ${SERVER_FACTS[port]:-} =~ ^[0-9]{1,5}$ ]] || SERVER_FACTS[port]=0
 }
 
 # Sets ACCOUNT and AS, the account that the server runs as. Refuses who cannot read what is to be copied.
@@ -194,7 +197,7 @@ server_default_dir() {
 }
 
 server_status() {
-    local pid uptime=${SERVER_FACTS[uptime]:-0} file=${SERVER_FACTS[pid_file]:-}
+    local pid uptime=${SERVER_FACTS[uptime]} file=${SERVER_FACTS[pid_file]:-}
     [[ $file == /* ]] || file=$DIR/$file
     pid=$(head -c 20 -- "$file" 2>/dev/null) || true
     [[ $pid =~ ^[0-9]+$ ]] || pid=unknown

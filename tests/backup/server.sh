@@ -147,6 +147,50 @@ programs() {
         ". $ROOT/scripts/lib.sh; . $ROOT/scripts/server.sh; SOCKET=/s DIR=$DATA; server_account"
 }
 
+# fake_client [NAME VALUE]...: a client on the path $WORK/fake whose server says this; its own socket is $WORK/fake/s.
+fake_client() {
+    mkdir -p "$WORK/fake/data/#ferrite"
+    printf 'version\t10.11.99-MariaDB\ndatadir\t%s\nport\t3306\nuptime\t90061\nengine\tFerrite 1.0, ACTIVE\n' "$WORK/fake/data" >"$WORK/fake/said"
+    ((${#@} == 0)) || printf '%s\t%s\n' "$@" >>"$WORK/fake/said"
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\ncase "$*" in *\\\\s) printf "UNIX socket:\\t\\t%s\\n" ;; *) cat %s ;; esac\n' "$WORK/fake/s" "$WORK/fake/said" >"$WORK/fake/mariadb"
+    chmod +x "$WORK/fake/mariadb"
+}
+
+# told NAME=VALUE...: a backup whose backup.info says this, with these files of a binary log.
+told() {
+    rm -rf "$WORK/told" && mkdir -p "$WORK/told/bin"
+    printf '%s\n' version=1 kind=server server=10.11 "$@" >"$WORK/told/backup.info"
+    touch "$WORK/told/bin.000001" "$WORK/told/bin.0+PATH[\$(touch ran)]" "$WORK/told/bin/mariadb-binlog"
+    chmod +x "$WORK/told/bin/mariadb-binlog"
+}
+
+until_told() {
+    in_script ". $ROOT/scripts/restore.sh; cd $WORK/told; RESTORE_LAST=$WORK/told RESTORE_BINLOGS=$WORK/told RESTORE_UNTIL='${1:-0-1-1}'
+        FERRITE_MARIADBD=/bin/true FERRITE_SERVER_PREFIX=$WORK/told; restore_check_until"
+}
+
+# What the server says of itself and what backup.info says are words, and no arithmetic, which would run commands in them.
+words() {
+    local connect="PATH=$WORK/fake:\$PATH; cd $WORK/fake; server_connect; server_status" ran="PATH[\$(touch $WORK/fake/ran)]"
+    fake_client
+    expect "what it says" 0 'uptime   1 d 01:01:01' in_script "$connect"
+    fake_client uptime "$ran" port "$ran"
+    expect "an uptime that is a command" 0 'uptime   0 d 00:00:00' in_script "$connect"
+    expect "it was not run" 1 '' test -e "$WORK/fake/ran"
+    told "binlog_file=bin.0+PATH[\$(touch ran)]" binlog_position=4
+    expect "a file's number that is a command" 1 'binlog_file is .bin.0\+PATH' until_told
+    told binlog_file=bin.000001 "binlog_position=PATH[\$(touch ran)]"
+    expect "a position that is a command" 1 'binlog_position is .PATH\[' until_told
+    told binlog_file=bin.000001 binlog_position=4 "taken=PATH[\$(touch ran)]"
+    expect "a time that is a command" 1 'taken is .PATH\[' until_told '2026-01-31 00:00:00'
+    expect "none was run" 1 '' test -e "$WORK/told/ran"
+    mkdir -p "$WORK/closed/server"
+    printf 'bin.0+PATH[x]\t4\t\n' >"$WORK/closed/server/xtrabackup_binlog_info"
+    expect "a backup with such a file" 1 "noted .bin.0\\+PATH\\[x\\]., .4. as the position" \
+        in_script ". $ROOT/scripts/backup.sh; BACKUP_TO=$WORK/closed BACKUP_ERRORS=/dev/null CLIENT_IN=9; backup_close"
+}
+
 # restored DIR ROWS USERS: a plain server on it has these rows, of both engines, and the users that the file has.
 restored() {
     expect "$1 has nothing of ./ferrite" 0 '^$' find "$WORK/$1" -maxdepth 1 \( -name 'ferrite*' -o -name '.*' -o -name 'xtrabackup*' -o -name backup-my.cnf \) ! -path "$WORK/$1" -print
@@ -193,6 +237,7 @@ expect "a full backup" 0 'is complete and verified' ferrite backup "$WORK/b1" --
 expect "what it is of" 0 "^kind=server owner=$ACCOUNT datadir=$DATA\$" bash -c "grep -E '^(kind|owner|datadir)=' '$WORK/b1/backup.info' | paste -sd ' '"
 refusals
 programs
+words
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
