@@ -42,6 +42,7 @@ cmd_backup() {
     BACKUP_ERRORS=$(mktemp)
     ferrite_at_end backup_ends
     backup_begin
+    [[ -z $SERVER_IS ]] || backup_check_place
     backup_rest
     backup_wait
     backup_close
@@ -181,6 +182,26 @@ backup_remove() {
         ticks=$((ticks + 1))
     done
     rm -rf -- "$BACKUP_TO/ferrite"
+}
+
+# Ferrite's part comes from the server, the rest from the directory that it names. One in a container may name another server's here, and
+# may write to another TO.
+backup_check_place() {
+    local copy=$BACKUP_TO/ferrite/superblock database
+    [[ -f $copy ]] || backup_failed "the server on $SOCKET has written nothing into $BACKUP_TO/ferrite: it has another $BACKUP_TO, as one in a container"
+    database=$(backup_database "$copy")
+    [[ $database =~ ^[0-9a-f]{32}$ && $database == "$(backup_database "$DIR/#ferrite/superblock")" ]] ||
+        backup_failed "the server on $SOCKET is not the one of $DIR, which it calls its data directory: take the backup where its files have the names that it knows"
+}
+
+# backup_database SUPERBLOCK: the database's uuid (docs/internals/file_format.md); of a file with two equal copies, if the first is torn the second's.
+backup_database() {
+    local at
+    for at in 0 4096; do
+        [[ $(od -An -tx1 -j "$at" -N 8 -- "$1" | tr -d ' \n') == 4645525249544531 ]] || continue
+        od -An -tx1 -j $((at + 32)) -N 16 -- "$1" | tr -d ' \n'
+        return
+    done
 }
 
 # With our own rights: we may read the data directory and connect, as root or as the server's account.

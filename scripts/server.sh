@@ -61,6 +61,7 @@ server_connect() {
     DEFAULTS=(${SERVER_DEFAULTS:+"--defaults-file=$SERVER_DEFAULTS"})
     # Its files are here, so it is; an option file may say how others reach it.
     LOGIN=(--host=localhost --protocol=socket ${SERVER_SOCKET:+"--socket=$SERVER_SOCKET"})
+    server_take_socket
     # shellcheck disable=SC2034 # read by the files that source this one
     SERVER_IS=1
     server_ask
@@ -68,13 +69,20 @@ server_connect() {
     [[ $version =~ ^([0-9]+\.[0-9]+)\.[0-9]+ ]] || ferrite_die "the server says that it is version '$version'"
     export FERRITE_SERVER=${BASH_REMATCH[1]} FERRITE_SERVER_VERSION=${BASH_REMATCH[0]}
     DIR=$(realpath -m -- "${SERVER_FACTS[datadir]}")
-    PORT=${SERVER_FACTS[port]:-}
-    SOCKET=${SERVER_FACTS[socket]:-}
-    [[ $SOCKET == /* ]] || SOCKET=$DIR/$SOCKET
-    # mariadb-backup may have another default.
-    [[ -n $SERVER_SOCKET || ! -S $SOCKET ]] || LOGIN+=("--socket=$SOCKET")
+    PORT=${SERVER_FACTS[port]}
     [[ ${SERVER_FACTS[engine]:-} == *', ACTIVE' ]] ||
         ferrite_die "the server on $SOCKET (MariaDB $version) has not loaded Ferrite" "nothing in it is Ferrite's: mariadb-backup alone backs it up"
+}
+
+# Sets SOCKET, the one that the client has taken, and says it to every later program: another one may have another default, and what the
+# server calls its socket may here be that of another server, as with a container's.
+server_take_socket() {
+    local said
+    said=$(instance_client mariadb --batch --execute='\s' 2>&1) || server_silent "$said"
+    SOCKET=$(sed -nE 's/^UNIX socket:[[:space:]]+//p' <<<"$said" | head -n 1)
+    [[ -n $SOCKET ]] || ferrite_die "the client mariadb does not say through which socket it has connected" "name it: --socket FILE"
+    SOCKET=$(realpath -ms -- "$SOCKET")
+    [[ -n $SERVER_SOCKET ]] || LOGIN+=("--socket=$SOCKET")
 }
 
 # Sets SERVER_BIN: the client on the PATH, else the one that came with the private server.
@@ -90,17 +98,21 @@ server_client() {
     [[ -x $SERVER_BIN/mariadb ]] || ferrite_die "the client mariadb is missing" "install the package mariadb-client"
 }
 
+server_silent() {
+    ferrite_die "the server does not answer: ${1##*$'\n'}" \
+        "--socket FILE names its socket; --defaults-file FILE an option file with the account in its group [client]"
+}
+
 # Fills SERVER_FACTS. A variable that the server does not have is missing in it.
 server_ask() {
     local said name value names
-    names=$(printf "'%s'," version datadir basedir port socket pid_file log_bin "${SERVER_KEPT[@]}" "${SERVER_PLACES[@]}")
+    names=$(printf "'%s'," version datadir basedir port pid_file log_bin "${SERVER_KEPT[@]}" "${SERVER_PLACES[@]}")
     said=$(instance_client mariadb --batch --raw --skip-column-names -e "
         SELECT LOWER(VARIABLE_NAME), VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES WHERE LOWER(VARIABLE_NAME) IN (${names%,});
         SELECT 'uptime', VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME';
         SELECT 'engine', CONCAT('Ferrite ', COALESCE(PLUGIN_AUTH_VERSION, PLUGIN_VERSION), ', ', PLUGIN_STATUS)
             FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'FERRITE'" 2>&1) ||
-        ferrite_die "the server does not answer: ${said##*$'\n'}" \
-            "--socket FILE names its socket; --defaults-file FILE an option file with the account in its group [client]"
+        server_silent "$said"
     while IFS=$'\t' read -r name value; do
         [[ ! $name =~ ^[a-z_]+$ ]] || SERVER_FACTS[$name]=$value
     done <<<"$said"

@@ -191,6 +191,33 @@ words() {
         in_script ". $ROOT/scripts/backup.sh; BACKUP_TO=$WORK/closed BACKUP_ERRORS=/dev/null CLIENT_IN=9; backup_close"
 }
 
+# A server whose files have other names here than it knows: its socket is the client's, and its directory is compared with its copy.
+elsewhere() {
+    local at=$WORK/place place name
+    fake_client socket "$DATA/s"
+    expect "its socket is the client's" 0 "--socket=$WORK/fake/s\$" \
+        in_script "PATH=$WORK/fake:\$PATH; SERVER_DEFAULTS=$WORK/fake/said; server_connect; echo \"\${LOGIN[*]}\""
+    place=". $ROOT/scripts/backup.sh; BACKUP_TO=$at DIR=$at/data BACKUP_ERRORS=/dev/null CLIENT_IN=9 BACKUP_BEGUN=1; backup_check_place; echo same"
+    mkdir -p "$at/ferrite" "$at/data/#ferrite"
+    expect "it writes to another directory" 1 'has written nothing into' in_script "$place"
+    mkdir -p "$at/ferrite"
+    for name in ferrite data/#ferrite; do superblock 0123456789abcdef "$at/$name/superblock"; done
+    expect "its own directory" 0 '^same$' in_script "$place"
+    head -c 64 /dev/zero | dd of="$at/data/#ferrite/superblock" conv=notrunc status=none
+    expect "with a torn superblock" 0 '^same$' in_script "$place"
+    superblock 0123456789abcdeF "$at/data/#ferrite/superblock"
+    expect "another server's directory" 1 "is not the one of $at/data" in_script "$place"
+}
+
+# superblock UUID FILE: two copies.
+superblock() {
+    {
+        printf 'FERRITE1%24s%s' '' "$1"
+        head -c $((4096 - 32 - ${#1})) /dev/zero
+    } >"$2.one"
+    cat "$2.one" "$2.one" >"$2"
+}
+
 # restored DIR ROWS USERS: a plain server on it has these rows, of both engines, and the users that the file has.
 restored() {
     expect "$1 has nothing of ./ferrite" 0 '^$' find "$WORK/$1" -maxdepth 1 \( -name 'ferrite*' -o -name '.*' -o -name 'xtrabackup*' -o -name backup-my.cnf \) ! -path "$WORK/$1" -print
@@ -238,6 +265,7 @@ expect "what it is of" 0 "^kind=server owner=$ACCOUNT datadir=$DATA\$" bash -c "
 refusals
 programs
 words
+elsewhere
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
