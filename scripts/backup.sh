@@ -33,6 +33,7 @@ cmd_backup() {
     if [[ -n $SERVER_IS ]]; then
         server_account
         server_backup_tool
+        server_check_options
         backup_programs
     else
         backup_tools
@@ -211,8 +212,17 @@ backup_rest() {
     FERRITE_LAST_LINES=12 ferrite_progress "mariadb-backup" backup_run_tool "$BACKUP_TO/server.log" \
         --backup --target-dir="$BACKUP_TO/server" --datadir="$DIR" "${LOGIN[@]}" ||
         backup_failed "mariadb-backup failed; its last words are above"
+    backup_check_rest
     # The first whole second that is surely behind the point in time: a restore cannot take out what the backup has.
     BACKUP_TAKEN=$(($(date +%s) + 1))
+}
+
+# It says `completed OK!` of an increment of its own and of a stream, too. A restore needs these files.
+backup_check_rest() {
+    local kind at=$BACKUP_TO/server
+    kind=$(sed -n 's/^backup_type = //p' "$at/xtrabackup_checkpoints" "$at/mariadb_backup_checkpoints" 2>/dev/null) || true
+    [[ $kind == full-backuped && -s $at/backup-my.cnf ]] ||
+        backup_failed "mariadb-backup has made no full backup in $at (${kind:-nothing there says of what kind it is})"
 }
 
 # backup_run_tool LOG WORDS...
@@ -253,7 +263,7 @@ backup_close() {
     [[ -z $log ]] || { backup_is_log "$log" && [[ $position =~ ^[0-9]{1,18}$ ]]; } ||
         backup_failed "mariadb-backup has noted '$log', '$position' as the position in the binary log, which is none"
     ferrite_say "verifying the backup"
-    (cd -- "$BACKUP_TO/server" && find . -type f -print0 | sort -z | xargs -0 sha256sum >../server.sha256) ||
+    (cd -- "$BACKUP_TO/server" && find . -type f -print0 | sort -z | xargs -0r sha256sum >../server.sha256 && test -s ../server.sha256) ||
         backup_failed "cannot read back $BACKUP_TO/server"
     local status=0
     backup_verify_last "${BACKUP_CHAIN[@]}" "$BACKUP_TO" || status=$?

@@ -19,6 +19,9 @@ declare -gA SERVER_FACTS=()
 # A restore to a point in time needs these as they were, and InnoDB's files in the same places.
 SERVER_KEPT=(default_storage_engine character_set_server collation_server lower_case_table_names innodb_page_size innodb_data_file_path innodb_undo_tablespaces)
 SERVER_PLACES=(innodb_data_home_dir innodb_log_group_home_dir innodb_undo_directory aria_log_dir_path)
+# Options of mariadb-backup with which it makes no whole backup in its directory.
+SERVER_PARTIAL=(stream compress databases databases-file databases-exclude tables tables-file tables-exclude export incremental incremental-basedir
+    incremental-dir incremental-lsn incremental-history-name incremental-history-uuid)
 
 # server_set OPTION VALUE
 server_set() {
@@ -157,6 +160,37 @@ server_backup_tool() {
         "it copies what is not Ferrite's: install the package mariadb-backup of the server's version, $FERRITE_SERVER_VERSION"
     ferrite_die "there is no mariadb-backup of the server's version: $seen, and the server is MariaDB $FERRITE_SERVER_VERSION" \
         "install the package mariadb-backup of that version; a server that was upgraded and not restarted has to be restarted"
+}
+
+# What is in option files leaves files out of a backup by mariadb-backup, or writes them elsewhere or in another form: it is refused, by
+# every name that mariadb-backup knows it by.
+server_check_options() {
+    local program said option partial
+    program=$(server_print_defaults) || exit 1
+    said=$(ferrite_with_libs "$program" "${DEFAULTS[@]}" mariadb-backup mariabackup xtrabackup client client-server client-mariadb) ||
+        ferrite_die "cannot read the option files of mariadb-backup" "the reason is above"
+    while IFS= read -r option; do
+        option=${option%%=*}
+        option=${option//_/-}
+        option=${option#--}
+        option=${option#loose-}
+        option=${option#enable-}
+        for partial in "${SERVER_PARTIAL[@]}"; do
+            [[ -z $option || $partial != "$option"* ]] || ferrite_die "an option file has '$option' for mariadb-backup: this would be no whole backup" \
+                "take it out of there, or name another file with --defaults-file: it is in a group [mariadb-backup], [mariabackup], [xtrabackup] or [client]"
+        done
+    done <<<"$said"
+}
+
+# The program my_print_defaults: on the PATH, or beside the client, with which it comes.
+server_print_defaults() {
+    local path
+    for path in "$(command -v my_print_defaults || true)" "$SERVER_BIN/my_print_defaults"; do
+        [[ -n $path && -x $path ]] || continue
+        printf '%s' "$path"
+        return
+    done
+    ferrite_die "my_print_defaults is missing: it says which options mariadb-backup would read" "install the package mariadb-client-core"
 }
 
 # server_could_change PATH: whether the server's account could put something else there.

@@ -209,6 +209,26 @@ elsewhere() {
     expect "another server's directory" 1 "is not the one of $at/data" in_script "$place"
 }
 
+# What makes mariadb-backup leave something out is refused before, and looked for behind it.
+partial() {
+    local line at=$WORK/partial check
+    mkdir -p "$at/server"
+    for line in stream=mbstream loose_tables-ex=d.t compress databases='a b' incremental_basedir=/x enable-export; do
+        printf '[client]\nuser=x\n[mariabackup]\nopen-files-limit=9\n%s\n' "$line" >"$at/cnf"
+        expect "an option file with $line" 1 'this would be no whole backup' \
+            in_script "SERVER_BIN=$FERRITE_SERVER_PREFIX/bin FERRITE_SERVER_LIBS=$FERRITE_SERVER_LIBS DEFAULTS=(--defaults-file=$at/cnf); server_check_options"
+    done
+    printf '[client]\nuser=x\n[mariadb-backup]\nthrottle=9\ncompress-threads=2\n[mysqldump]\ntables=x\n' >"$at/cnf"
+    expect "others" 0 '^$' in_script "SERVER_BIN=$FERRITE_SERVER_PREFIX/bin FERRITE_SERVER_LIBS=$FERRITE_SERVER_LIBS DEFAULTS=(--defaults-file=$at/cnf); server_check_options"
+    check=". $ROOT/scripts/backup.sh; BACKUP_TO=$at BACKUP_ERRORS=/dev/null CLIENT_IN=9; backup_check_rest"
+    expect "nothing there" 1 'nothing there says' in_script "$check"
+    printf 'x=1\n' >"$at/server/backup-my.cnf"
+    printf 'backup_type = incremental\n' >"$at/server/mariadb_backup_checkpoints"
+    expect "an increment of its own" 1 'no full backup .*incremental' in_script "$check"
+    printf 'backup_type = full-backuped\n' >"$at/server/mariadb_backup_checkpoints"
+    expect "a full one" 0 '^$' in_script "$check"
+}
+
 # superblock UUID FILE: two copies.
 superblock() {
     {
@@ -266,6 +286,7 @@ refusals
 programs
 words
 elsewhere
+partial
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
