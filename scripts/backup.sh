@@ -32,6 +32,9 @@ cmd_backup() {
     backup_take_base
     if [[ -n $SERVER_IS ]]; then
         server_account
+        ! server_could_change "$(dirname -- "$BACKUP_TO")" ||
+            ferrite_die "the server's account $ACCOUNT could put another directory in the place of $BACKUP_TO, which root writes to" \
+                "give one that has only directories above it that $ACCOUNT cannot change"
         server_backup_tool
         server_check_options
         backup_programs

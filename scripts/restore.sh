@@ -12,6 +12,8 @@
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 # shellcheck source=scripts/access.sh
 source "$FERRITE_ROOT/scripts/access.sh"
+# shellcheck source=scripts/server.sh
+source "$FERRITE_ROOT/scripts/server.sh"
 # shellcheck source=scripts/restore_server.sh
 source "$FERRITE_ROOT/scripts/restore_server.sh"
 

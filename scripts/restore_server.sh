@@ -5,6 +5,9 @@
 # To apply the binary log, the directory is an instance for that long (its note says `replaying`), with one more user, who is gone
 # before the server is shut down; its other users are not touched. The server has the options that the backup has noted.
 #
+# Rights: who could write backup.info says what root does: its options start a server, with the rights of its account. Root believes a file
+# of root's only, of the options those that a backup notes, and never that the account is root.
+#
 # Locking: none of its own; see restore.sh.
 
 # The account that gets the directory; how to log in to the server that applies the log, and its options.
@@ -26,15 +29,24 @@ restore_take_owner() {
 
 # The account that the server had, unless another is asked for.
 restore_server_owner() {
-    local noted option
+    local noted option name
+    ((EUID != 0)) || [[ $(stat -c %u -- "$RESTORE_LAST/$BACKUP_INFO") == 0 ]] ||
+        ferrite_die "$RESTORE_LAST/$BACKUP_INFO belongs to $(stat -c %U -- "$RESTORE_LAST/$BACKUP_INFO"), who could have changed what root would do" \
+            "restore it as that account; or, if you know that the backup is as it was: chown -R --no-dereference root $(printf '%q' "$RESTORE_LAST")"
     while IFS= read -r option; do
-        [[ -z $option ]] || RESTORE_OPTIONS+=("$option")
+        [[ -n $option ]] || continue
+        name=${option%%=*}
+        name=${name#--}
+        [[ $option == --*=* && " ${SERVER_KEPT[*]} " == *" ${name//-/_} "* ]] ||
+            ferrite_die "$RESTORE_LAST/$BACKUP_INFO has the option '$option', which no backup notes"
+        RESTORE_OPTIONS+=("$option")
     done < <(backup_noted "$RESTORE_LAST" option)
     ((EUID == 0)) || return 0
     [[ -z $ASKED_ACCOUNT ]] || return 0
     noted=$(backup_noted "$RESTORE_LAST" owner)
     getent passwd "$noted" >/dev/null || ferrite_die "the server of $RESTORE_LAST ran as the account '$noted', which this machine does not have" \
         "name the account that the files are to belong to: --owner ACCOUNT"
+    [[ $(id -u -- "$noted") != 0 ]] || ferrite_die "the server of $RESTORE_LAST ran as root" "if the files are to belong to root again: --owner root"
     ASKED_ACCOUNT=$noted
 }
 

@@ -193,14 +193,15 @@ server_print_defaults() {
     ferrite_die "my_print_defaults is missing: it says which options mariadb-backup would read" "install the package mariadb-client-core"
 }
 
-# server_could_change PATH: whether the server's account could put something else there.
+# server_could_change PATH: whether the server's account could put something else there. In a directory with the sticky bit, as /tmp, all
+# may write, and rename only what is theirs.
 server_could_change() {
     local at
     ((${#AS[@]} > 0)) || return 1
     at=$(realpath -m -- "$1")
     while [[ $at != / ]]; do
         [[ $(stat -c %U -- "$at" 2>/dev/null) != "$ACCOUNT" ]] || return 0
-        ! (cd / && account_as test -w "$at") || return 0
+        [[ -k $at ]] || ! (cd / && account_as test -w "$at") || return 0
         at=$(dirname -- "$at")
     done
     return 1

@@ -108,6 +108,7 @@ refusals() {
     expect "no option file" 1 'cannot be read' ferrite backup "$WORK/x" --defaults-file "$WORK/none"
     expect "its directory is no instance's" 1 'server that ./ferrite did not start' ferrite backup "$WORK/x" --dir "$DATA"
     expect "into its data directory" 1 'is inside the data directory' ferrite backup "$DATA/b" --socket "$DATA/s"
+    ((EUID != 0)) || expect "where its account could swap it" 1 'could put another directory in the place' ferrite backup "$WORK/plain/b/x" --socket "$DATA/s"
     expect "over its data directory" 1 'is the data directory of a server' ferrite backup "$DATA" --socket "$DATA/s"
     expect "a rate that is none" 1 "not 'fast'" ferrite backup "$WORK/x" --socket "$DATA/s" --rate fast
     expect "a restore over it" 1 'is the data directory of a server' ferrite restore "$WORK/b1" --into "$DATA"
@@ -229,6 +230,32 @@ partial() {
     expect "a full one" 0 '^$' in_script "$check"
 }
 
+# What root believes: no place that the server's account could swap, and no word of a backup.info that is not root's.
+believed() {
+    local at=$WORK/above owner=". $ROOT/scripts/restore.sh; RESTORE_FROM=($WORK/told) RESTORE_LAST=$WORK/told; ASKED_ACCOUNT=\${ASKED:-}; restore_server_owner; echo \"\$ASKED_ACCOUNT \${RESTORE_OPTIONS[*]}\""
+    local above=". $ROOT/scripts/server.sh; ACCOUNT=nobody; account_switch nobody; server_could_change"
+    told owner=nobody option=--innodb-page-size=8k
+    expect "an owner and an option" 0 'innodb-page-size=8k$' in_script "$owner"
+    told owner=nobody option=--init-file=/x
+    expect "an option that no backup notes" 1 "has the option '--init-file=/x'" in_script "$owner"
+    told owner=nobody 'option=innodb-page-size=8k'
+    expect "a word that is none" 1 'which no backup notes' in_script "$owner"
+    ((EUID == 0)) || return 0
+    told owner=root
+    expect "an owner that is root" 1 'owner root' in_script "$owner"
+    expect "unless asked for" 0 '^root ' in_script "ASKED=root; $owner"
+    told owner=nobody
+    chown nobody "$WORK/told/backup.info"
+    expect "a backup.info of another account" 1 'belongs to nobody, who could' in_script "$owner"
+    mkdir -p "$at/sticky" "$at/open" "$at/his/ours"
+    chmod 1777 "$at/sticky"
+    chmod 777 "$at/open"
+    chown nobody "$at/his"
+    expect "a sticky directory" 1 '^$' in_script "$above $at/sticky/more"
+    expect "an open one" 0 '^$' in_script "$above $at/open/more"
+    expect "one in his" 0 '^$' in_script "$above $at/his/ours"
+}
+
 # superblock UUID FILE: two copies.
 superblock() {
     {
@@ -287,6 +314,7 @@ programs
 words
 elsewhere
 partial
+believed
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
