@@ -142,13 +142,18 @@ server_account() {
 
 # Sets FERRITE_MARIADB_BACKUP: on the PATH, or beside the server, and of its version.
 server_backup_tool() {
-    local base path seen=
+    local base path seen='' known
     base=$(realpath -m -- "${SERVER_FACTS[basedir]}")
+    known=$(command -v mariadb-backup || true)
     # shellcheck disable=SC2034 # read by the files that source this one
-    for path in "$(command -v mariadb-backup || true)" "$base/bin/mariadb-backup"; do
+    for path in "$known" "$(realpath -m -- "$base/bin/mariadb-backup")"; do
         [[ -n $path && -x $path ]] || continue
         if [[ $path == "$base/bin/"* ]] && { server_could_change "$path" || server_could_change "$base/lib"; }; then
             seen="$path, which the server's account $ACCOUNT could change, is not run"
+            continue
+        fi
+        if [[ $path != "$known" ]] && ! server_is_roots "$path"; then
+            seen="$path, which others than root could change, is not run"
             continue
         fi
         server_look_at "$path"
@@ -207,12 +212,37 @@ server_could_change() {
     return 1
 }
 
+# server_is_roots PATH: for root, whether nobody else could put something else there: in what the path leads to, and in no directory above
+# that. One with the sticky bit may be above: in it nobody can rename what is root's.
+server_is_roots() {
+    local at owner mode sticky=0
+    ((EUID == 0)) || return 0
+    at=$(realpath -e -- "$1" 2>/dev/null) || return 1
+    while true; do
+        read -r owner mode < <(stat -c '%u %a' -- "$at") || return 1
+        ((owner == 0 && ((8#$mode & 8#22) == 0 || (8#$mode & sticky) != 0))) || return 1
+        [[ $at != / ]] || return 0
+        sticky=$((8#1000))
+        at=$(dirname -- "$at")
+    done
+}
+
+# server_libs_beside BASE: the directories of libraries there, for LD_LIBRARY_PATH; for root only those that are root's.
+server_libs_beside() {
+    local at real found=
+    for at in "$1"/lib/*-linux-gnu* "$1"/../lib/*-linux-gnu*; do
+        real=$(realpath -e -- "$at" 2>/dev/null) || continue
+        [[ $real == *:* ]] || ! server_is_roots "$real" || found+=${found:+:}$real
+    done
+    printf '%s' "$found"
+}
+
 # server_look_at PROGRAM: sets SEEN_VERSION. One beside the server that does not run with the machine's libraries may with those
 # beside it: then FERRITE_SERVER_LIBS names them.
 server_look_at() {
-    local base=${1%/bin/*} said libs tried
-    libs=("$base"/lib/*-linux-gnu*)
-    for tried in "$FERRITE_SERVER_LIBS" "${libs[0]}:$base/../lib/${libs[0]##*/}"; do
+    local said libs tried
+    libs=$(server_libs_beside "${1%/bin/*}")
+    for tried in "$FERRITE_SERVER_LIBS" ${libs:+"$libs"}; do
         said=$(FERRITE_SERVER_LIBS=$tried ferrite_with_libs "$1" --version 2>&1) || continue
         FERRITE_SERVER_LIBS=$tried
         SEEN_VERSION=$(sed -nE 's/.* MariaDB server ([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' <<<"$said")

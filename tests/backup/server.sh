@@ -139,6 +139,7 @@ programs() {
         in_script "PATH=/usr/bin:/bin; SERVER_FACTS[basedir]=$other/; server_backup_tool"
     expect "one that the server's account could change" 1 'which the server.s account .* could change, is not run' \
         in_script "PATH=/usr/bin:/bin; SERVER_FACTS[basedir]=$other/; ACCOUNT=$(account_me) AS=(env); server_backup_tool"
+    ((EUID != 0)) || beside "$other"
     expect "no directory" 1 'is not here, or closed to' in_script "DIR=$WORK/none; server_account"
     expect "no Ferrite in it" 1 'has no Ferrite tables' in_script "DIR=$other; server_account"
     ((EUID == 0)) || return 0
@@ -254,6 +255,24 @@ believed() {
     expect "a sticky directory" 1 '^$' in_script "$above $at/sticky/more"
     expect "an open one" 0 '^$' in_script "$above $at/open/more"
     expect "one in his" 0 '^$' in_script "$above $at/his/ours"
+}
+
+# beside BASEDIR: as root, its mariadb-backup of another version, and libraries, are run only if they are root's.
+beside() {
+    local tool="PATH=/usr/bin:/bin; SERVER_FACTS[basedir]=$1/; ACCOUNT=nobody; account_switch nobody; server_backup_tool"
+    local libs="server_libs_beside $1"
+    expect "one that only root could change" 1 'is of 10.11.1' in_script "$tool"
+    chmod 775 "$1/bin"
+    expect "one in a group's directory" 1 'which others than root could change, is not run' in_script "$tool"
+    chmod 755 "$1/bin"
+    chown daemon "$1"
+    expect "one in another account's" 1 'which others than root could change, is not run' in_script "$tool"
+    chown root "$1"
+    mkdir -p "$1/lib/x-linux-gnu" "$1/more/lib/x-linux-gnu"
+    expect "libraries beside it" 0 "^$1/lib/x-linux-gnu\$" in_script "$libs"
+    expect "and above it" 0 "^$1/more/lib/x-linux-gnu:$1/lib/x-linux-gnu\$" in_script "$libs/more"
+    chmod 1777 "$1/lib/x-linux-gnu"
+    expect "libraries that are others'" 0 '^$' in_script "$libs"
 }
 
 # superblock UUID FILE: two copies.
