@@ -32,6 +32,7 @@ cmd_backup() {
     backup_take_base
     if [[ -n $SERVER_IS ]]; then
         server_account
+        server_check_places
         ! server_could_change "$(dirname -- "$BACKUP_TO")" ||
             ferrite_die "the server's account $ACCOUNT could put another directory in the place of $BACKUP_TO, which root writes to" \
                 "give one that has only directories above it that $ACCOUNT cannot change"
@@ -216,6 +217,7 @@ backup_rest() {
         --backup --target-dir="$BACKUP_TO/server" --datadir="$DIR" "${LOGIN[@]}" ||
         backup_failed "mariadb-backup failed; its last words are above"
     backup_check_rest
+    [[ -z $SERVER_IS ]] || server_tell_links "$BACKUP_TO/server"
     # The first whole second that is surely behind the point in time: a restore cannot take out what the backup has.
     BACKUP_TAKEN=$(($(date +%s) + 1))
 }

@@ -75,6 +75,9 @@ restore_server_say() {
     while IFS= read -r name; do
         [[ -z $name ]] || places+=("$name=$DIR")
     done < <(backup_noted "$RESTORE_LAST" place)
+    server_tell_links "$DIR"
+    ((${#places[@]} == 0)) || printf '%s\n' "The server had files of InnoDB or Aria outside its data directory. They are in $DIR now: before you start it, give the options" \
+        "${places[*]} (with the name that the directory has then), or move the files to where its configuration says."
     cat <<TEXT
 It is a data directory for your own mariadbd, of MariaDB $(backup_noted "$RESTORE_LAST" server), and belongs to $ACCOUNT. In the place of the old one:
   systemctl stop mariadb
@@ -84,6 +87,4 @@ It is a data directory for your own mariadbd, of MariaDB $(backup_noted "$RESTOR
 Or beside it, with another port and socket than the running server's:
   mariadbd --datadir=$(printf '%q' "$DIR") --user=$ACCOUNT --port=3399 --socket=$(printf '%q' "$DIR/mariadbd.sock") --pid-file=$(printf '%q' "$DIR/mariadbd.pid") --skip-slave-start$( ((${#places[@]} == 0)) || printf ' %q' "${places[@]}")
 TEXT
-    ((${#places[@]} == 0)) || printf '%s\n' "The server had files of InnoDB or Aria outside its data directory. They are in $DIR now: give the options" \
-        "${places[*]}, or move the files to where its configuration says."
 }

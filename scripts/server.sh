@@ -187,6 +187,21 @@ server_check_options() {
     done <<<"$said"
 }
 
+# Files of the system tablespace with paths of their own are not among those that an option can lead into the restored directory, whose
+# server would open the old ones.
+server_check_places() {
+    [[ ${SERVER_FACTS[innodb_data_file_path]:-} != */* ]] || ferrite_die "innodb_data_file_path has a path in it: ${SERVER_FACTS[innodb_data_file_path]}" \
+        "a server on the restored directory would open the old files there: move them into one directory, which innodb_data_home_dir may name"
+}
+
+# server_tell_links DIR: of InnoDB's tables with a DATA DIRECTORY, the file .isl says where they were, and a server opens them there.
+server_tell_links() {
+    local found
+    found=$(find "$1" -name '*.isl' -printf '%P\n' 2>/dev/null | sort | head -n 5)
+    [[ -z $found ]] || ferrite_warn "InnoDB tables have a DATA DIRECTORY of their own (${found//$'\n'/, }): of them the backup has the files," \
+        "but a server on the restored directory opens those that are where each .isl says. Rebuild such tables without it, or see to these files by hand"
+}
+
 # The program my_print_defaults: on the PATH, or beside the client, with which it comes.
 server_print_defaults() {
     local path

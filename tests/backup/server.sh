@@ -275,6 +275,19 @@ beside() {
     expect "libraries that are others'" 0 '^$' in_script "$libs"
 }
 
+# Files of InnoDB that a restored directory does not lead to.
+places() {
+    expect "files with paths" 1 'innodb_data_file_path has a path in it' in_script "SERVER_FACTS[innodb_data_file_path]='/a/ibdata1:12M:autoextend'; server_check_places"
+    expect "files without" 0 '^$' in_script "SERVER_FACTS[innodb_data_file_path]='ibdata1:12M;ibdata2:12M:autoextend'; server_check_places"
+    mkdir -p "$WORK/links/d"
+    expect "no tables elsewhere" 0 '^$' in_script "server_tell_links $WORK/links"
+    touch "$WORK/links/d/t.isl"
+    expect "a table elsewhere" 0 'DATA DIRECTORY of their own .d/t.isl.' in_script "server_tell_links $WORK/links"
+    told datadir=/old place=--innodb-log-group-home-dir
+    expect "where they are is said before the start" 0 'before you start it.*start mariadb' \
+        in_script ". $ROOT/scripts/restore.sh; RESTORE_LAST=$WORK/told DIR=$WORK/links ACCOUNT=x; restore_server_say | tr '\\n' ' '"
+}
+
 # superblock UUID FILE: two copies.
 superblock() {
     {
@@ -334,6 +347,7 @@ words
 elsewhere
 partial
 believed
+places
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
