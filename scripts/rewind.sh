@@ -5,10 +5,14 @@
 # 2. The server is shut down. ferrite-rewind keeps the present as a snapshot, and goes back in one step; if it is
 #    killed, the tables are either what they were or what they were to be, and the next start finishes it.
 # 3. If the server ran before, it is started again. One that is no instance is stopped and started by its owner.
+#
+# Rights: the server's account can write in the directory, so that what a note in it says is not to be trusted by root. The machine's own
+# server is no instance, whatever its directory has; a noted socket is one that `up` has made.
 # shellcheck source=scripts/snapshot.sh
 source "$FERRITE_ROOT/scripts/snapshot.sh"
 
-REWIND_FORCE='' REWIND_BINLOG='' REWIND_UP=()
+# REWIND_OWN: the machine's own server, or another one that is no instance.
+REWIND_FORCE='' REWIND_BINLOG='' REWIND_UP=() REWIND_OWN=''
 
 cmd_rewind() {
     instance_defaults
@@ -24,16 +28,20 @@ cmd_rewind() {
         ferrite_die "the rewind failed with code $status" "the reason is above; nothing has changed, unless it says so"
     }
     [[ -z $ran ]] || rewind_start
-    instance_exists || ferrite_say "now start the server again"
+    [[ -z $REWIND_OWN ]] || ferrite_say "now start the server again"
     rewind_binlog "$ran"
 }
 
 # Sets `ran`: the server runs, and is shut down for it.
 rewind_find() {
-    [[ -n $DIR ]] || DIR=$(server_default_dir)
+    [[ -n $DIR ]] || {
+        DIR=$(server_default_dir)
+        REWIND_OWN=1
+    }
     instance_paths
     instance_check_note
-    if ! instance_exists && [[ -d $DIR/#ferrite ]]; then
+    instance_exists || [[ ! -d $DIR/#ferrite ]] || REWIND_OWN=1
+    if [[ -n $REWIND_OWN ]]; then
         server_account
         return
     fi
@@ -44,6 +52,16 @@ rewind_find() {
     ! instance_running || ran=1
     instance_recall
     account_choose "$DIR"
+    rewind_check_socket
+}
+
+# The server is started with the socket that the note has, and root makes the link: only where one to this very socket is, in a directory
+# in which the server's account cannot make it.
+rewind_check_socket() {
+    [[ $SOCKET != "$DIR/ferrite.sock" && ${#AS[@]} -gt 0 ]] || return 0
+    [[ $(readlink -- "$SOCKET") == "$DIR/ferrite.sock" ]] && ! server_could_change "$(dirname -- "$SOCKET")" && return
+    ferrite_warn "$DIR/$INSTANCE_NOTE has the socket $SOCKET, which is no link to this server's that only root could make: it gets $DIR/ferrite.sock"
+    SOCKET=$DIR/ferrite.sock
 }
 
 rewind_options() {
@@ -97,7 +115,7 @@ rewind_tool() {
 rewind_check() {
     local others replica logs
     [[ -f $DIR/#ferrite/snapshot.$SNAPSHOT_NAME.manifest ]] ||
-        ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(if instance_exists; then instance_command 'snapshot --list'; else echo "ferrite-rewind --list $DIR"; fi)"
+        ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(if [[ -z $REWIND_OWN ]]; then instance_command 'snapshot --list'; else echo "ferrite-rewind --list $DIR"; fi)"
     others=$(rewind_others) || exit 1
     if [[ -n $others && -z $REWIND_FORCE ]]; then
         ferrite_die "tables of other engines exist and WOULD NOT GO BACK: ${others//$'\n'/, }" \

@@ -288,6 +288,23 @@ places() {
         in_script ". $ROOT/scripts/restore.sh; RESTORE_LAST=$WORK/told DIR=$WORK/links ACCOUNT=x; restore_server_say | tr '\\n' ' '"
 }
 
+# What a note in a directory that the server's account can write says to a rewind by root.
+noted() {
+    local at=$WORK/noted rewind=". $ROOT/scripts/rewind.sh; account_me() { echo me; }; server_default_dir() { echo $WORK/noted; }
+        SOCKET=''; instance_choose_server() { echo an instance; exit 7; }; rewind_find; echo \"\$REWIND_OWN \$ACCOUNT\""
+    local socket=". $ROOT/scripts/rewind.sh; DIR=$at ACCOUNT=nobody; account_switch nobody"
+    mkdir -p "$at/#ferrite" "$at/ours"
+    printf 'state=ready\nserver=10.11\nsocket=/etc/x\n' >"$at/ferrite.instance"
+    expect "the machine's own server is no instance" 0 "^1 $(stat -c %U "$at")\$" in_script "DIR=; $rewind"
+    expect "an instance that is named" 7 'an instance' in_script "DIR=$at; $rewind"
+    ((EUID == 0)) || return 0
+    expect "a socket elsewhere" 0 "^$at/ferrite.sock\$" in_script "$socket; SOCKET=$at/ours/x; rewind_check_socket; echo \$SOCKET"
+    ln -s "$at/ferrite.sock" "$at/ours/s"
+    expect "a link that up has made" 0 "^$at/ours/s\$" in_script "$socket; SOCKET=$at/ours/s; rewind_check_socket; echo \$SOCKET"
+    chown nobody "$at/ours"
+    expect "one that the account could make" 0 "^$at/ferrite.sock\$" in_script "$socket; SOCKET=$at/ours/s; rewind_check_socket; echo \$SOCKET"
+}
+
 # superblock UUID FILE: two copies.
 superblock() {
     {
@@ -348,6 +365,7 @@ elsewhere
 partial
 believed
 places
+noted
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
