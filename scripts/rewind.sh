@@ -11,8 +11,8 @@
 # shellcheck source=scripts/snapshot.sh
 source "$FERRITE_ROOT/scripts/snapshot.sh"
 
-# REWIND_OWN: the machine's own server, or another one that is no instance.
-REWIND_FORCE='' REWIND_BINLOG='' REWIND_UP=() REWIND_OWN=''
+# REWIND_OWN: the machine's own server, or another one that is no instance; REWIND_WORDS: what the option files have for the former's start.
+REWIND_FORCE='' REWIND_BINLOG='' REWIND_UP=() REWIND_OWN='' REWIND_WORDS=()
 
 cmd_rewind() {
     instance_defaults
@@ -43,6 +43,7 @@ rewind_find() {
     instance_exists || [[ ! -d $DIR/#ferrite ]] || REWIND_OWN=1
     if [[ -n $REWIND_OWN ]]; then
         server_account
+        [[ $DIR != "$(realpath -m -- "$(server_default_dir)")" ]] || mapfile -t REWIND_WORDS < <(server_defaults)
         return
     fi
     instance_choose_server
@@ -149,7 +150,10 @@ rewind_is_replica() {
     if [[ -n $1 ]]; then
         instance_query "SHOW ALL SLAVES STATUS"
     else
+        local master
         find "$DIR" -maxdepth 1 -type f -size +0 \( -name 'master*.info' -o -name 'multi-master*.info' \) -printf '%f\n'
+        master=$(rewind_option --master-info-file)
+        [[ -z $master ]] || (cd -- "$DIR" && [[ ! -s $master ]] || printf '%s\n' "$master")
     fi
 }
 
@@ -165,23 +169,24 @@ rewind_has_binlog() {
 
 rewind_go() {
     local log
-    log=$(rewind_ddl_log)
+    log=$(rewind_option --log-ddl-recovery)
     instance_as "$FERRITE_REWIND" ${log:+"--ddl-log=$log"} "$DIR" "$SNAPSHOT_NAME"
 }
 
-# The server's log of DDL, if the words for its start name one. It may be anywhere; ferrite-rewind finds those in DIR.
-rewind_ddl_log() {
-    local word name='' log=''
-    for word in "${REWIND_UP[@]}"; do
-        [[ $name != --log-ddl-recovery ]] || log=$word
+# rewind_option NAME: its value, if the words for the server's start have one; the last one counts. The server's log of DDL may be anywhere;
+# ferrite-rewind finds those in DIR.
+rewind_option() {
+    local word name='' value=''
+    for word in "${REWIND_WORDS[@]}" "${REWIND_UP[@]}"; do
+        [[ $name != "$1" ]] || value=$word
         name=${word%%=*}
         name=${name//_/-}
         [[ $word != *=* ]] || {
-            [[ $name != --log-ddl-recovery ]] || log=${word#*=}
+            [[ $name != "$1" ]] || value=${word#*=}
             name=
         }
     done
-    printf '%s' "$log"
+    printf '%s' "$value"
 }
 
 # A server that ended otherwise than it should runs again, on the tables that it had.

@@ -281,10 +281,13 @@ server_note() {
     done
 }
 
+# What the option files have for the start of this machine's server, one a line.
+server_defaults() { my_print_defaults mysqld server mariadb mariadbd 2>/dev/null; }
+
 # The data directory of this machine's server, whether it runs or not.
 server_default_dir() {
     local said
-    said=$(my_print_defaults mysqld server mariadb mariadbd 2>/dev/null | sed -n 's/^--datadir=//p' | tail -n 1) || true
+    said=$(server_defaults | sed -n 's/^--datadir=//p' | tail -n 1) || true
     printf '%s\n' "${said:-/var/lib/mysql}"
 }
 

@@ -288,6 +288,21 @@ places() {
         in_script ". $ROOT/scripts/restore.sh; RESTORE_LAST=$WORK/told DIR=$WORK/links ACCOUNT=x; restore_server_say | tr '\\n' ' '"
 }
 
+# A stopped server's option files say where its log of DDL and its replication's file are.
+defaults() {
+    local at=$WORK/defaults rewind
+    mkdir -p "$at/data/#ferrite"
+    printf 'x\n' >"$at/data/other.info"
+    printf '#!/bin/sh\nprintf "%%s\\n" --datadir=%s --log_ddl_recovery=/elsewhere/ddl --master-info-file=other.info\n' "$at/data" >"$at/my_print_defaults"
+    chmod +x "$at/my_print_defaults"
+    rewind=". $ROOT/scripts/rewind.sh; PATH=$at:\$PATH DIR= SOCKET=; rewind_find; DIR=$at/data"
+    expect "the log of DDL" 0 '^/elsewhere/ddl$' in_script "$rewind; rewind_option --log-ddl-recovery"
+    expect "what is given wins" 0 '^/given$' in_script "$rewind; REWIND_UP=(-- --log-ddl-recovery /given); rewind_option --log-ddl-recovery"
+    expect "a replica" 0 '^other.info$' in_script "$rewind; rewind_is_replica ''"
+    rm "$at/data/other.info"
+    expect "none" 0 '^$' in_script "$rewind; rewind_is_replica ''"
+}
+
 # What a note in a directory that the server's account can write says to a rewind by root.
 noted() {
     local at=$WORK/noted rewind=". $ROOT/scripts/rewind.sh; account_me() { echo me; }; server_default_dir() { echo $WORK/noted; }
@@ -366,6 +381,7 @@ partial
 believed
 places
 noted
+defaults
 ask "$DATA" "INSERT INTO d.t VALUES (3); SET GLOBAL ferrite_backup_max_rate = 7654321"
 expect "an increment" 0 'is complete and verified' ferrite backup "$WORK/b2" --incremental-from "$WORK/b1" --defaults-file "$WORK/client.cnf" --rate 100000000
 expect "its limit is as it was" 0 '^7654321$' ask "$DATA" "SELECT @@ferrite_backup_max_rate"
