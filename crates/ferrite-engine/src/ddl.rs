@@ -186,8 +186,8 @@ impl Engine {
     fn drop_now(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         self.wait_for_log(Reach::AllButEnds, caller)?;
         let whole = without_index_mark(name);
-        if whole != name {
-            // The server drops the index first: what keeps the table keeps it, too.
+        if whole != name && self.dict.exists(whole) {
+            // DROP TABLE drops the index first (all else drops it last): what keeps the table keeps it, too.
             self.wait_for_prepared(whole, caller)?;
             self.dict.check_droppable(whole, caller.references)?;
         }
@@ -217,8 +217,8 @@ impl Engine {
                 originals.insert(without_index_mark(whole_table(name)), original);
             }
         }
-        let mut dropped = Vec::new();
-        for name in &abandoned {
+        let mut dropped = self.drop_indexes_alone(&names)?;
+        for name in abandoned.iter().filter(|name| self.dict.exists(name)) {
             debug_assert!(is_alter_copy(name), "{name} is no copy");
             match originals.get(without_index_mark(whole_table(name))) {
                 Some(original) if whole.contains(original.as_str()) => {
@@ -226,6 +226,22 @@ impl Engine {
                     dropped.push(name.clone());
                 }
                 original => self.tell_of_only_copy(name, original.map_or("?", |o| o)),
+            }
+        }
+        debug_assert!(dropped.iter().all(|name| !self.dict.exists(name)));
+        Ok(dropped)
+    }
+
+    /// Drops the tables of VECTOR indexes of copies, and of what was put aside, that are not there themselves: nobody can
+    /// read them. Returns their names.
+    fn drop_indexes_alone(&self, names: &[String]) -> Result<Vec<String>> {
+        let mut dropped = Vec::new();
+        for name in names {
+            let whole = without_index_mark(name);
+            let is_left = is_alter_copy(name) || is_alter_original(name);
+            if whole != name && is_left && !self.dict.exists(whole) {
+                self.dict.drop_table(name, References::None)?;
+                dropped.push(name.clone());
             }
         }
         debug_assert!(dropped.iter().all(|name| !self.dict.exists(name)));
@@ -310,7 +326,7 @@ impl Engine {
         let names = self.dict.tables_of(database_of(table));
         let parts = names
             .iter()
-            .filter(|name| *name != table && whole_table(name) == table);
+            .filter(|name| *name != table && without_index_mark(whole_table(name)) == table);
         let mut dropped = Err(Error::NotFound);
         for part in parts {
             self.drop_table(part, caller)?;

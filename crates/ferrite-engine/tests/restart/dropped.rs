@@ -6,8 +6,8 @@ use crate::common::{
     wait_until,
 };
 use ferrite_engine::{
-    Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, NewForeign, ReadMode, SeekMode,
-    Session, Table, TableSpec, WaitMode,
+    Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, NewForeign, ReadMode, References,
+    SeekMode, Session, Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::Fault;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -369,5 +369,39 @@ fn the_only_copy_of_a_table_stays() {
     gone.sort_unstable();
     assert_eq!(gone, stay);
     assert!(engine.dict().open_table("d/#sql-alter-2-3").is_ok());
+    engine.close().unwrap();
+}
+
+/// The server drops a copy, or what it has put aside, before the table of its VECTOR INDEX, but with DROP TABLE the index
+/// first. Whichever goes first, the other goes, too; and at a start what a crash has left of it.
+#[test]
+fn the_index_of_a_vector_table_goes_before_or_after_it() {
+    let (disk, engine, _t, s) = database(93);
+    let caller = DdlCaller {
+        thd: 0,
+        wait_ms: 0,
+        references: References::Any,
+    };
+    for (first, second) in [("d/v", "d/v#i#01"), ("d/w#i#01", "d/w")] {
+        create(&engine, first);
+        create(&engine, second);
+        engine.drop_table(first, &caller).unwrap();
+        engine.drop_table(second, &caller).unwrap();
+        assert!(!engine.dict().exists(second));
+    }
+    // A CREATE TABLE ... SELECT of an earlier version failed.
+    create(&engine, "d/x#i#01");
+    engine.drop_parts("d/x", &caller).unwrap();
+    assert!(!engine.dict().exists("d/x#i#01"));
+    let left = ["d/#sql-alter-3-1#i#01", "d/#sql-backup-3-2#i#01"];
+    for name in left {
+        create(&engine, name);
+    }
+    drop((s, _t));
+    engine.close().unwrap();
+    let engine = open(&disk);
+    let mut gone = engine.drop_abandoned_copies(&|_| false).unwrap();
+    gone.sort_unstable();
+    assert_eq!(gone, left);
     engine.close().unwrap();
 }

@@ -309,8 +309,12 @@ impl Dictionary {
             let of = state.by_index.remove(&index.id);
             assert_eq!(of, Some(id), "an index of another table is dropped");
         }
-        for heir in heirs {
-            self.take_place(&mut state, heir, name);
+        // Of a table that gets partitions there are thousands: one flush for all.
+        let ends = heirs
+            .into_iter()
+            .filter_map(|heir| self.take_place(&mut state, heir, name));
+        if let Some(end) = ends.max() {
+            self.log.flush_to(end);
         }
         debug_assert!(state.is_sound(), "after {id} was dropped");
         drop(state);

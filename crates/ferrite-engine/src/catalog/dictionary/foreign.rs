@@ -378,7 +378,8 @@ impl Dictionary {
     }
 
     /// Whether a table that takes a name fits its own constraints and those that refer to the name, and a copy those that follow
-    /// to it. What did not fit the copy's original need not fit now, as where InnoDB copies nothing.
+    /// to it. What did not fit the copy's original need not fit now, as where InnoDB copies nothing; nor need a table that
+    /// gets another name fit a parent that is another table, as before.
     pub(super) fn check_named(&self, state: &State, id: TableId, to: &str) -> Result<()> {
         let (original, known_as) = state.before_copy(id, to);
         let referred_to = |name: &str| state.referring_to(name).next().is_some();
@@ -395,6 +396,7 @@ impl Dictionary {
             return self.refuse_undescribed(state, to);
         };
         let before = original.and_then(|id| self.description(state, id, &mut known));
+        let is_renamed = !is_copy(state.name_of(id));
         for owned in state.foreign.of(id) {
             let itself = owned.key.parent == to || known_as.as_ref() == Some(&owned.key.parent);
             let parent = state.parent_named(&owned.key.parent).filter(|_| !itself);
@@ -403,6 +405,9 @@ impl Dictionary {
             let Err(why) = fits(&own) else {
                 continue;
             };
+            if is_renamed && !itself {
+                continue;
+            }
             if before.as_ref().is_none_or(|before| fits(before).is_ok()) {
                 return Err(misfit(usize::MAX, &owned.key, &why));
             }

@@ -18,7 +18,7 @@ use crate::catalog::foreign::{
 };
 use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_sync::{kill_point, mutant, Arc};
-use ferrite_types::{Error, Result, TableId};
+use ferrite_types::{Error, Lsn, Result, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks found when the dictionary is loaded: table, generation, number.
@@ -128,7 +128,9 @@ impl State {
             let name = self.specs.get(child).map(|spec| spec.name.clone());
             if let Some(name) = name.filter(|_| changed) {
                 self.foreign.set(&name, *child, keys);
-                if is_alter_original(&name) {
+                let stands =
+                    self.foreign.is_stand_in(*child) || self.foreign.replaced.contains_key(&name);
+                if is_alter_original(&name) && stands {
                     self.foreign.keep_names(&name, *child);
                 }
             }
@@ -301,6 +303,15 @@ impl Dictionary {
     }
 
     pub(super) fn finish_one(&self, state: &mut State, id: TableId) -> Result<()> {
+        if let Some(end) = self.finish_logged(state, id)? {
+            self.log.flush_to(end);
+        }
+        Ok(())
+    }
+
+    /// The same, up to the end of the log that this gives: nobody may see the state before that is flushed.
+    pub(super) fn finish_logged(&self, state: &mut State, id: TableId) -> Result<Option<Lsn>> {
+        let mut logged = None;
         if let Some(parent) = state.specs.get(&id).cloned() {
             for child in state.follow(&parent) {
                 self.rewrite_child(state, child)?;
@@ -314,8 +325,7 @@ impl Dictionary {
             // A child may be the table itself.
             let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
             (spec.pending, spec.replaces) = (None, None);
-            let end = self.put(&record_key(id, 0), &spec.encode())?;
-            self.log.flush_to(end);
+            logged = Some(self.put(&record_key(id, 0), &spec.encode())?);
             state.specs.insert(id, spec);
             state.foreign.replaced.retain(|_, heir| *heir != id);
         }
@@ -324,7 +334,7 @@ impl Dictionary {
             .specs
             .get(&id)
             .is_none_or(|spec| spec.pending.is_none()));
-        Ok(())
+        Ok(logged)
     }
 
     /// Renames a table, durably.

@@ -146,6 +146,11 @@ impl Foreign {
         self.stand_ins.get(name).copied()
     }
 
+    /// Whether the table stands in for a name.
+    pub(super) fn is_stand_in(&self, id: TableId) -> bool {
+        self.stood_in_for(id).is_some()
+    }
+
     /// The name that the table stands in for.
     fn stood_in_for(&self, id: TableId) -> Option<&str> {
         debug_assert!(id.0 != 0, "no table");

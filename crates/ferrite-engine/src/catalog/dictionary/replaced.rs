@@ -26,7 +26,7 @@ use crate::catalog::foreign::{
     database_of, is_alter_copy, is_alter_original, is_copy, is_part, original_of, table_of, Pending,
 };
 use crate::catalog::spec::{record_key, TableSpec};
-use ferrite_types::{Error, Result, TableId};
+use ferrite_types::{Error, Lsn, Result, TableId};
 
 impl TableSpec {
     /// The copy has its name, and its original is there: the server may still take it back.
@@ -279,7 +279,14 @@ impl Dictionary {
         let Some(original) = state.names.get(name).copied() else {
             return;
         };
-        for heir in state.heirs_of(name) {
+        let heirs = state.heirs_of(name);
+        if heirs.is_empty() && is_alter_original(name) && !state.foreign.is_stand_in(original) {
+            // The copy has its name: nobody's child any more, it keeps no names from others.
+            let parents = state.parents_of(original);
+            state.foreign.forget(name, original);
+            state.stale_all(&parents);
+        }
+        for heir in heirs {
             debug_assert!(heir != original, "{name} replaces itself");
             if self.pass_on(&mut state, heir, original).is_err() {
                 // With the next change, or at the next start.
@@ -318,15 +325,17 @@ impl Dictionary {
         Ok(())
     }
 
-    /// What table `id` has replaced was called `replaced`, and is gone.
-    pub(super) fn take_place(&self, state: &mut State, id: TableId, replaced: &str) {
+    /// What table `id` has replaced was called `replaced`, and is gone. Gives what is to be flushed of the log, if that can
+    /// wait for others.
+    pub(super) fn take_place(&self, state: &mut State, id: TableId, replaced: &str) -> Option<Lsn> {
         let pending = state.specs.get(&id).and_then(|spec| spec.pending.clone());
         state.release(id);
         // What fails here is tried again with the next change, and at the next start.
-        let _ = self.finish_one(state, id);
+        let end = self.finish_logged(state, id);
         let from = pending.map_or_else(|| replaced.to_string(), |pending| pending.from);
         let name = state.name_of(id).to_string();
         state.stale_around(id, &from);
         state.stale_around(id, &name);
+        end.unwrap_or_default()
     }
 }
