@@ -11,4 +11,6 @@ export FERRITE_BACKUP="$RELEASE/ferrite-backup" FERRITE_CHECK="$RELEASE/ferrite-
 case " $* " in *" --help "* | *" -h "* | *" --only "*) exec "$FT_PYTHON" -m backup.main "$@" ;; esac
 "$FT_PYTHON" -m backup.main "$@"
 "$FERRITE_ROOT/tests/backup/launcher.sh" "$@"
+# The short form leaves it out: the test of the packages takes and restores backups of a server that the launcher has not started.
+case " $* " in *" --ci "*) exit 0 ;; esac
 exec "$FERRITE_ROOT/tests/backup/server.sh"
