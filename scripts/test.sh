@@ -64,8 +64,8 @@ test_ci() {
     test_suite corners --ci
     test_beside backup "$FERRITE_ROOT/tests/backup/run.sh" --ci
     test_suite crash --ci
-    test_beside_ends
     test_suite package --ci
+    test_beside_ends
     # Memory and files, not time.
     test_beside soak "$FERRITE_ROOT/tests/soak/run.sh" --ci
     [[ -n ${FERRITE_SERVER_ASKED:-} ]] || test_stage "build for 11.8" test_on 11.8 test_build
