@@ -15,19 +15,8 @@ export FERRITE_ROOT=$ROOT
 # shellcheck source=scripts/instance.sh
 . "$ROOT/scripts/instance.sh"
 
-# expect NAME CODE PATTERN COMMAND...: the exit code, and a pattern that stdout and stderr together contain.
-expect() {
-    local name=$1 code=$2 pattern=$3 status=0 output
-    shift 3
-    output=$("$@" 2>&1 </dev/null) || status=$?
-    if [[ $status == "$code" ]] && grep -qE -- "$pattern" <<<"$output"; then
-        PASSED=$((PASSED + 1))
-    else
-        FAILED=$((FAILED + 1))
-        printf 'FAILED: %s\n  expected exit code %s and /%s/, got %s and:\n' "$name" "$code" "$pattern" "$status"
-        printf '%s\n' "$output" | sed 's/^/    /'
-    fi
-}
+# shellcheck source=tests/lib/expect.sh
+. "$ROOT/tests/lib/expect.sh"
 
 # ---- plain servers: each in $WORK/NAME, with data and log ----
 
