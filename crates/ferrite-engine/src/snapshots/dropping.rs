@@ -543,22 +543,33 @@ mod tests {
         engine.check_space().unwrap();
     }
 
-    /// It takes long to find out what is free, as a disk that is about to fail reads: who drops another one does not wait
-    /// until all is read.
-    #[test]
-    fn who_drops_one_does_not_wait_until_all_is_read() {
-        let disk = SimStorage::new(13);
-        let (engine, t, s) = with_three_snapshots(&disk);
+    /// The thread that drops reads what a snapshot holds until somebody waits to drop another one, and finds no limit then: one
+    /// round is enough. Gives what it has read.
+    fn held_until_another_is_dropped(
+        disk: &SimStorage,
+        engine: &Arc<Engine>,
+    ) -> Arc<Mutex<Vec<String>>> {
         let reads = Arc::new(Mutex::new(Vec::new()));
         let (read, reader) = (reads.clone(), engine.clone());
         disk.set_hook(Some(Arc::new(move |io| {
             let is_held = io.op == IoOp::Read && io.name.ends_with(".held");
             if is_held && std::thread::current().name() == Some("ferrite-snaps") {
                 read.lock().push(io.name.to_owned());
+                reader.snapshots.max_bytes.store(0, Ordering::SeqCst);
                 until("nobody drops another one", || reader.snapshots.is_awaited());
             }
             Ok(())
         })));
+        reads
+    }
+
+    /// It takes long to find out what is free, as a disk that is about to fail reads: who drops another one does not wait
+    /// until all is read.
+    #[test]
+    fn who_drops_one_does_not_wait_until_all_is_read() {
+        let disk = SimStorage::new(13);
+        let (engine, t, s) = with_three_snapshots(&disk);
+        let reads = held_until_another_is_dropped(&disk, &engine);
         assert!(engine.evict_for_room(&|| true));
         until("nobody frees it", || !reads.lock().is_empty());
         engine.drop_snapshot("c").unwrap();
@@ -599,18 +610,7 @@ mod tests {
     fn the_limit_gives_way_to_who_drops_one() {
         let disk = SimStorage::new(15);
         let (engine, t, s) = with_three_snapshots(&disk);
-        let reads = Arc::new(Mutex::new(Vec::new()));
-        let (read, reader) = (reads.clone(), engine.clone());
-        disk.set_hook(Some(Arc::new(move |io| {
-            let is_held = io.op == IoOp::Read && io.name.ends_with(".held");
-            if is_held && std::thread::current().name() == Some("ferrite-snaps") {
-                read.lock().push(io.name.to_owned());
-                // One round is enough.
-                reader.snapshots.max_bytes.store(0, Ordering::SeqCst);
-                until("nobody drops another one", || reader.snapshots.is_awaited());
-            }
-            Ok(())
-        })));
+        let reads = held_until_another_is_dropped(&disk, &engine);
         engine.snapshots.max_bytes.store(1, Ordering::SeqCst);
         until("none is dropped", || !reads.lock().is_empty());
         engine.drop_snapshot("c").unwrap();
